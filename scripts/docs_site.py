@@ -110,7 +110,9 @@ def _verbs(
 def _flags(verb: argparse.ArgumentParser) -> Iterator[str]:
     """Yield the rows of a table of flags."""
     shown = [
-        each for each in verb._actions if each.help not in (None, argparse.SUPPRESS)
+        action
+        for action in verb._actions
+        if action.help not in (None, argparse.SUPPRESS)
     ]
     shown = [
         each

@@ -114,10 +114,10 @@ def graph_digest(graph: Graph) -> Counter[str]:
     Names of the graph's inputs and outputs are included, since users depend on them.
     """
     digests = {
-        each.name: _digest("input", each.SerializeToString().hex())
-        for each in graph.input
+        tensor.name: _digest("input", tensor.SerializeToString().hex())
+        for tensor in graph.input
     }
-    digests |= {each.name: _constant(each) for each in graph.initializer}
+    digests |= {tensor.name: _constant(tensor) for tensor in graph.initializer}
     found: Counter[str] = Counter()
     for node in graph.node:
         reads = [digests[name] if name else "" for name in node.input]
@@ -128,7 +128,9 @@ def graph_digest(graph: Graph) -> Counter[str]:
             for place, name in enumerate(node.output)
             if name
         }
-    found.update(f"output {each.name} {digests[each.name]}" for each in graph.output)
+    found.update(
+        f"output {tensor.name} {digests[tensor.name]}" for tensor in graph.output
+    )
     return found
 
 
@@ -140,18 +142,20 @@ def _compare_models(before: Path, after: Path) -> tuple[list[str], list[str]]:
         changed = [sum((one - other).values()) for one, other in (graphs, graphs[::-1])]
         faults.append(f"{changed[0]} nodes gone, {changed[1]} new")
     opsets = [
-        sorted((each.domain, each.version) for each in model.opset_import)
+        sorted((opset.domain, opset.version) for opset in model.opset_import)
         for model in models
     ]
     functions = [
-        sorted(_function(each) for each in model.functions) for model in models
+        sorted(_function(function) for function in model.functions) for model in models
     ]
     faults += [
         f"another {what}"
         for what, (a, b) in (("opset", opsets), ("function", functions))
         if a != b
     ]
-    told = [{each.key: each.value for each in model.metadata_props} for model in models]
+    told = [
+        {entry.key: entry.value for entry in model.metadata_props} for model in models
+    ]
     return faults, [*_changed_keys(*told)]
 
 
@@ -183,7 +187,8 @@ def _changed_keys(before: Mapping[str, Any], after: Mapping[str, Any]) -> Iterab
 
 def _attributes(node: onnx.NodeProto) -> Attributes:
     return sorted(
-        (each.name, each.SerializeToString().hex()) for each in node.attribute
+        (attribute.name, attribute.SerializeToString().hex())
+        for attribute in node.attribute
     )
 
 

@@ -33,7 +33,7 @@ def block_of(page: str, containing: str) -> str:
     blocks = re.findall(
         r"```\w+\n(.*?)```", (ROOT / page).read_text(encoding="utf-8"), flags=re.DOTALL
     )
-    (found,) = (each for each in blocks if containing in each)
+    (found,) = (block for block in blocks if containing in block)
     return found
 
 

@@ -111,7 +111,12 @@ def _key() -> str:
 @cache
 def _libraries() -> tuple[bytes, ...]:
     return tuple(
-        sorted({f"{each.name} {each.version}".encode() for each in distributions()})
+        sorted(
+            {
+                f"{distribution.name} {distribution.version}".encode()
+                for distribution in distributions()
+            }
+        )
     )
 
 

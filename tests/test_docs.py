@@ -70,7 +70,9 @@ def test_flags_in_a_page_exist(block: Block) -> None:
     for words in star_export_commands(block):
         if "…" in words:  # the rest is left to the reader
             flags = {
-                flag for each in verb_of(words)._actions for flag in each.option_strings
+                flag
+                for action in verb_of(words)._actions
+                for flag in action.option_strings
             }
             assert {word for word in words if word.startswith("--")} <= flags, words
         else:
@@ -91,9 +93,9 @@ def test_a_script_in_a_page_starts_and_has_the_flags(script: tuple[str, ...]) ->
 
 def verb_of(words: list[str]) -> argparse.ArgumentParser:
     (verbs,) = (
-        each
-        for each in build_parser()._actions
-        if isinstance(each, argparse._SubParsersAction)
+        action
+        for action in build_parser()._actions
+        if isinstance(action, argparse._SubParsersAction)
     )
     return verbs.choices[words[0]]
 
@@ -149,7 +151,7 @@ def test_the_serving_script_is_the_reports() -> None:
 def test_the_preprocessing_in_words_has_every_key_and_crop_mode() -> None:
     page = (ROOT / "docs/serving.md").read_text(encoding="utf-8")
     words = page.partition("## Preprocessing in words")[2].partition("\n## ")[0]
-    for name in (*(each.name for each in fields(Preprocessing)), *CropMode):
+    for name in (*(field.name for field in fields(Preprocessing)), *CropMode):
         assert f"`{name}`" in words, name
 
 

@@ -151,8 +151,8 @@ def test_fp16_leads_and_the_paper_s_times_are_of_tf32() -> None:
 def recipe_in(command: str) -> Recipe:
     """The recipe of a command of the README, whose paths are those of the repository."""
     words = [
-        str(ENGINES.parent / each) if each.endswith(".toml") else each
-        for each in command.split("#", maxsplit=1)[0].split()
+        str(ENGINES.parent / word) if word.endswith(".toml") else word
+        for word in command.split("#", maxsplit=1)[0].split()
     ]
     at = words.index("--out")
     return resolved(*words[:at], *words[at + 2 :])

@@ -176,7 +176,7 @@ def test_a_folder_is_tried_and_left_as_it_was(tmp_path: Path) -> None:
     for place in (tmp_path / "taken" / "out", tmp_path / "taken"):
         with pytest.raises(OutputError, match="taken"):
             writable_folder(place)
-    assert [(each.name, each.read_text()) for each in tmp_path.iterdir()] == [
+    assert [(path.name, path.read_text()) for path in tmp_path.iterdir()] == [
         ("taken", "mine")
     ]
 

@@ -104,7 +104,7 @@ def plan(workplace: Workplace, folder: Path, out: Path) -> dict[str, list[str]]:
         "interrupted": (*tuned, "2", "--out", out / "resumed.safetensors"),
         "resumed": (*tuned, "2", "--out", out / "resumed.safetensors"),
     }
-    return {name: [str(each) for each in words] for name, words in commands.items()}
+    return {name: [str(word) for word in words] for name, words in commands.items()}
 
 
 Runs = tuple[Path, Path]
@@ -146,7 +146,7 @@ def launched(
 
 def ended(*commands: subprocess.Popen[str]) -> list[tuple[int, list[str]]]:
     """The exit code of each, and its lines of error."""
-    found = [(each, each.communicate(timeout=120)[1]) for each in commands]
+    found = [(command, command.communicate(timeout=120)[1]) for command in commands]
     return [
         (
             each.returncode,

@@ -47,7 +47,7 @@ def test_the_environment_names_what_is_loaded_and_loads_nothing(
     assert here.versions["numpy"] == np.__version__
     assert here.threads == 2
     assert here.usable_cpus >= 1
-    assert bool(here.cpu_model) is True
+    assert here.cpu_model
     assert here.cpu_quota is not None or len(here.cpus) in (0, here.usable_cpus)
     assert from_json(type(here), to_json(here), source="here") == here
 

@@ -25,7 +25,7 @@ BIN = Path(sys.executable).parent
 SHORTER = "--max-images 8 --max-eval-images 100 --rounds 5"
 
 
-COMMANDS = [each.text for each in pages.blocks("README.md") if each.language == "sh"]
+COMMANDS = [block.text for block in pages.blocks("README.md") if block.language == "sh"]
 
 
 def run(command: str, folder: Path) -> subprocess.CompletedProcess[str]:
@@ -138,7 +138,9 @@ def test_the_plan_command(tmp_path: Path) -> None:
 @pytest.mark.ort
 def test_the_python_example(photos: Path) -> None:
     (code,) = (
-        each.text for each in pages.blocks("docs/api.md") if each.language == "python"
+        block.text
+        for block in pages.blocks("docs/api.md")
+        if block.language == "python"
     )
     (photos / "example.py").write_text(code)
     saved = float(run(f"{sys.executable} -W error example.py", photos).stdout)

@@ -33,7 +33,7 @@ METHODS = {f"STAR {rho:g}": (Method.STAR, rho) for rho in (0.9, 0.7, 0.5)}
 def _products_in(precision: str) -> Iterator[None]:
     """Compute fp32 products and convolutions in a precision; both settings are those of the whole process."""
     settings: tuple[Any, ...] = (torch.backends.cuda.matmul, torch.backends.cudnn.conv)  # type: ignore[attr-defined]
-    before = [each.fp32_precision for each in settings]
+    before = [setting.fp32_precision for setting in settings]
     for each in settings:
         each.fp32_precision = precision
     try:

@@ -105,7 +105,7 @@ def test_name_loads_these_weights(bundled: BundledModel) -> None:
 @pytest.mark.exhaustive
 @pytest.mark.parametrize(
     ("bundled", "folders"),
-    [(each, each.name) for each in MODELS.values()],
+    [(model, model.name) for model in MODELS.values()],
     indirect=["folders"],
 )
 def test_accuracy_of_the_record_is_reproduced(
@@ -126,7 +126,7 @@ def test_accuracy_of_the_record_is_reproduced(
 
 @pytest.mark.parametrize(
     ("bundled", "folders"),
-    [(each, each.name) for each in MODELS.values()],
+    [(model, model.name) for model in MODELS.values()],
     indirect=["folders"],
 )
 def test_record_names_the_images(bundled: BundledModel, folders: Any) -> None:

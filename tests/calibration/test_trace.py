@@ -94,7 +94,7 @@ def test_nothing_is_kept_for_gradients_and_images_take_the_weights_dtype() -> No
         == torch.float64
     )
     assert isinstance(vit.model, nn.Module) and {
-        each.dtype for each in vit.model.parameters()
+        parameter.dtype for parameter in vit.model.parameters()
     } == {torch.float32}
 
 

@@ -41,7 +41,7 @@ def test_json_has_every_number(star_export: Command, folder: Path) -> None:
     done = star_export("bench", folder, *QUICK, "--threads", "1", "--json")
     assert done.code == 0, done.err
     result = done.json
-    assert [each["batch"] for each in result["batches"]] == [1, 2]
+    assert [batch["batch"] for batch in result["batches"]] == [1, 2]
     for each in result["batches"]:
         assert each["throughput"]["dense"]["images_per_s"] > 0
         assert len(each["throughput"]["pruned"]["rounds_ms"]) == 5
@@ -98,7 +98,7 @@ def test_without_the_export_libraries_the_selection_cost_is_left_out(
     done = star_export("bench", folder, *QUICK, "--json")
     assert "WARNING" not in done.err
     result = done.json
-    assert all(each["selection"] is None for each in result["batches"])
+    assert all(batch["selection"] is None for batch in result["batches"])
     # TopK is known by its operator
     assert result["batches"][0]["breakdown_ms"]["pruned"]["selection"] > 0
 

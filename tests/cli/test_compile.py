@@ -58,7 +58,7 @@ def test_it_leaves_a_folder_that_proves_itself(
     assert report["accuracy"]["dense"]["images"] == 12
     low, high = report["accuracy"]["pruned"]["interval"]
     assert low < report["accuracy"]["pruned"]["top1"] < high
-    (at,) = (each for each in report["batches"] if each["batch"] == report["batch"])
+    (at,) = (batch for batch in report["batches"] if batch["batch"] == report["batch"])
     assert at["throughput"]["pruned"]["images_per_s"] > 0
     assert at["comparison"]["efficiency"] == pytest.approx(
         at["comparison"]["speedup"]
@@ -242,9 +242,13 @@ def test_several_methods_are_compared(
     for shared in (
         lambda report: report["parity"]["dense"],
         lambda report: report["accuracy"]["dense"],
-        lambda report: [each["throughput"]["dense"] for each in report["batches"]],
-        lambda report: [each["as_it_came"]["throughput"] for each in report["batches"]],
-        lambda report: [(each["image"], each["dense"]) for each in report["examples"]],
+        lambda report: [batch["throughput"]["dense"] for batch in report["batches"]],
+        lambda report: [
+            batch["as_it_came"]["throughput"] for batch in report["batches"]
+        ],
+        lambda report: [
+            (example["image"], example["dense"]) for example in report["examples"]
+        ],
     ):
         first, *others = map(shared, done.json.values())
         assert others == [first] * 2 and first
@@ -403,7 +407,7 @@ def test_speeds_are_printed_beside_those_over_the_model_as_it_came(
     plain = replace(
         full,
         gmacs=gmacs,
-        batches=tuple(replace(each, as_it_came=None) for each in full.batches),
+        batches=tuple(replace(batch, as_it_came=None) for batch in full.batches),
     )
     for report, shown in ((full, True), (plain, False)):
         found = {Method.STAR: report, Method.TOME: report}
@@ -456,7 +460,7 @@ def test_below_fp32_losses_are_beside_the_model_as_it_came(
         "compile", "--rho", "0.5", "--out", tmp_path / "o"
     ).out.splitlines()
     rows = [
-        [each.strip() for each in line.split("│")[1:-1]]
+        [word.strip() for word in line.split("│")[1:-1]]
         for line in lines
         if "│" in line
     ]
@@ -489,7 +493,7 @@ def test_outputs_are_compared_by_their_kinds_and_the_embedding_between_models(
         "openvino-fp32",
     )
     report = json.loads((folder / "report.json").read_text())
-    assert [each["name"] for each in report["parity"]["pruned"]["outputs"]] == [
+    assert [output["name"] for output in report["parity"]["pruned"]["outputs"]] == [
         "embedding",
         "tokens",
         "layer_03",

@@ -28,7 +28,7 @@ def test_the_folder_is_checked_measured_inspected_and_served(
     outcome = json.loads(checked.stdout)
     assert outcome["passed"]
     assert outcome["parity"]["pruned"]["layers"]
-    assert {each["name"] for each in outcome["parity"]["pruned"]["checks"]} >= {
+    assert {check["name"] for check in outcome["parity"]["pruned"]["checks"]} >= {
         "kept_sets",
         "forced_logits",
     }

@@ -58,7 +58,7 @@ def test_a_folder_on_class_folders(
     )
     assert pair["loss_points"] == pytest.approx(100 * (dense - pruned))
     assert 0 <= pair["agreement"] <= 1 and 0 <= pair["mcnemar_p"] <= 1
-    assert [each["name"] for each in pair["classes"]] == ["class_0", "class_1"]
+    assert [label["name"] for label in pair["classes"]] == ["class_0", "class_1"]
     assert set(done.json["models"]) == {"dense", "pruned"}
 
 
@@ -91,7 +91,7 @@ def test_two_files_on_a_tar_file(
     assert list(done.json["skipped"]) == ["a.tar/2.png"]
     assert done.json["images"] == 3
     assert set(done.json["models"]) == {files.pruned.stem, files.dense.stem}
-    assert {each["runtime"] for each in done.json["models"].values()} == {"openvino"}
+    assert {model["runtime"] for model in done.json["models"].values()} == {"openvino"}
     listed = json.loads(out.with_suffix(".json").read_text())["images"]
     with out.with_suffix(".csv").open() as file:
         assert len(list(csv.DictReader(file))) == len(listed)

@@ -36,7 +36,7 @@ def test_a_file_is_the_one_that_compile_leaves(
     # `compile` has labelled images
     for model, names in ((own, []), (other, ["class_0", "class_1"])):
         (spec,) = (
-            each for each in model.metadata_props if each.key == "star_export.model"
+            entry for entry in model.metadata_props if entry.key == "star_export.model"
         )
         assert json.loads(spec.value)["class_names"] == names
         model.metadata_props.remove(spec)

@@ -24,8 +24,8 @@ def parsers_of(parser: argparse.ArgumentParser) -> Iterator[argparse.ArgumentPar
     yield parser
     for action in parser._actions:
         if isinstance(action, argparse._SubParsersAction):
-            for each in action.choices.values():
-                yield from parsers_of(each)
+            for choice in action.choices.values():
+                yield from parsers_of(choice)
 
 
 PARSERS = tuple(parsers_of(build_parser()))
@@ -55,9 +55,9 @@ def test_a_help_fits_two_screens(parser: argparse.ArgumentParser) -> None:
     """Beside those that every command has; what is set rarely is a key of the recipe."""
     common = {"help", "json", "quiet", "verbose"}
     own = [
-        each.dest
-        for each in parser._actions
-        if each.option_strings and each.dest not in common
+        action.dest
+        for action in parser._actions
+        if action.option_strings and action.dest not in common
     ]
     assert len(own) <= (24 if parser.prog.endswith("finetune") else 30)
 
@@ -259,7 +259,7 @@ def completions(line: str, folder: Path) -> list[str]:
 )
 def test_what_is_offered(line: str, offered: set[str], tmp_path: Path) -> None:
     pytest.importorskip("argcomplete")
-    assert {each.strip() for each in completions(line, tmp_path)} == {
+    assert {completion.strip() for completion in completions(line, tmp_path)} == {
         each.strip() for each in offered
     }
 

@@ -119,7 +119,7 @@ def test_shards_follow_each_other_and_may_be_compressed(tmp_path: Path) -> None:
 def torn(path: Path, how: str) -> Path:
     raw = bytearray(
         write_shard(
-            path, {f"{each}.png": encoded(each, side=8) for each in range(3)}
+            path, {f"{number}.png": encoded(number, side=8) for number in range(3)}
         ).read_bytes()
     )
     # where the second header starts

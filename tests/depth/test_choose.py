@@ -92,7 +92,9 @@ def test_training_changes_a_copy() -> None:
     assert (weights_sha256(vit.model), start.vit.weights_sha256) == (before, before)
     assert after.vit.weights_sha256 == weights_sha256(after.vit.model) != before
     assert start.importance == Importance.unknown(4) != after.importance
-    assert not any(each.requires_grad for each in after.vit.model.parameters())
+    assert not any(
+        parameter.requires_grad for parameter in after.vit.model.parameters()
+    )
     assert not after.vit.model.training
     less = after.without(ACTIVATION, 2, FREE)
     assert less.importance == after.importance

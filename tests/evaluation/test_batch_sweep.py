@@ -58,8 +58,8 @@ def test_weights_beside_the_file_are_in_the_slice(tmp_path: Path) -> None:
             sliced_of(read_lowered(tmp_path / name)).model or b""
         )
         return {
-            each.name: onnx.numpy_helper.to_array(each).tobytes()
-            for each in sliced.graph.initializer
+            tensor.name: onnx.numpy_helper.to_array(tensor).tobytes()
+            for tensor in sliced.graph.initializer
         }
 
     assert weights("split.onnx") == weights("m.onnx") != {}

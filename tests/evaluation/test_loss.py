@@ -64,7 +64,7 @@ def test_classes_that_occur_are_listed_with_their_change() -> None:
         ClassChange(2, "cat", images=2, first_hits=2, second_hits=1),
         ClassChange(5, "5", images=1, first_hits=1, second_hits=1),
     )
-    assert [each.change for each in pair.classes] == [-1, -1, 0]
+    assert [label.change for label in pair.classes] == [-1, -1, 0]
 
 
 def test_without_labels_there_is_only_agreement() -> None:

@@ -134,9 +134,9 @@ def _metadata(key: str, value: str | None, folder: Path) -> None:
 def _metadata_of(path: Path, key: str, value: str | None) -> None:
     model = onnx.load(path)
     kept = [
-        (each.key, each.value)
-        for each in model.metadata_props
-        if each.key != f"star_export.{key}"
+        (entry.key, entry.value)
+        for entry in model.metadata_props
+        if entry.key != f"star_export.{key}"
     ]
     del model.metadata_props[:]
     for name, text in [
@@ -172,7 +172,7 @@ def _claims_crop(place: Place) -> None:
     """A file whose metadata has another preprocessing, in both places."""
     _claims("wings", "2", place)
     path = place.work / "m.onnx"
-    told = {each.key: each.value for each in onnx.load(path).metadata_props}
+    told = {entry.key: entry.value for entry in onnx.load(path).metadata_props}
     model = json.loads(told["star_export.model"])
     model["preprocessing"]["mean"] = [0.1, 0.2, 0.3]
     _metadata_of(path, "model", json.dumps(model))

@@ -49,7 +49,8 @@ def test_one_node_a_layer_with_a_body_and_a_name_for_a_plugin(layout: str) -> No
         pruned.schedule.pruning_layers
     )
     attributes = {
-        each.name: onnx.helper.get_attribute_value(each) for each in nodes[1].attribute
+        attribute.name: onnx.helper.get_attribute_value(attribute)
+        for attribute in nodes[1].attribute
     }
     assert attributes == {
         "mass": pytest.approx(pruned.schedule.rates[1]),
@@ -57,7 +58,7 @@ def test_one_node_a_layer_with_a_body_and_a_name_for_a_plugin(layout: str) -> No
         "plugin_version": b"1",
         "plugin_namespace": b"star",
     }
-    assert [(each.domain, each.name) for each in model.functions] == [
+    assert [(function.domain, function.name) for function in model.functions] == [
         ("star", CDF_RETAIN)
     ]
     assert [node.output[0] for node in nodes] == ["keep_01", "keep_02", "keep_04"]
@@ -67,7 +68,7 @@ def test_the_padded_layout_is_static_and_standard() -> None:
     model = lowered(a_star(layout="padded"))
     assert not retention_nodes(model)
     assert not model.functions
-    assert {each.domain for each in model.opset_import} <= {"", "com.microsoft"}
+    assert {opset.domain for opset in model.opset_import} <= {"", "com.microsoft"}
     assert not {node.op_type for node in model.graph.node} & {
         "NonZero",
         "Compress",

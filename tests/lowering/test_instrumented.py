@@ -98,7 +98,9 @@ def drawn(of: Artefact, seed: int, images: int) -> list[np.ndarray]:
     rows = []
     for count in kept(of):
         patches = [random.permutation(reaching)[:count] for _ in range(images)]
-        rows.append(np.array([[*range(prefix), *(each + prefix)] for each in patches]))
+        rows.append(
+            np.array([[*range(prefix), *(patch + prefix)] for patch in patches])
+        )
         reaching = count
     return rows
 
@@ -119,7 +121,7 @@ def test_any_order_of_tokens_means_patches_that_ascend(
             standing = [standing[row] for row in rows[image]]
             survivors = sorted(place - prefix for place in standing[prefix:])
             assert patches[image].tolist() == [
-                reached.index(each) for each in survivors
+                reached.index(survivor) for survivor in survivors
             ]
             reached = survivors
 

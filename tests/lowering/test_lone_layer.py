@@ -15,8 +15,8 @@ def last_products(model: onnx.ModelProto) -> set[int]:
     """Rows of the results of the products behind the last context: of the projection, the MLP and the head."""
     inferred = shape_inference.infer_shapes(model, data_prop=True).graph
     shapes = {
-        each.name: [d.dim_value for d in each.type.tensor_type.shape.dim]
-        for each in inferred.value_info
+        value.name: [d.dim_value for d in value.type.tensor_type.shape.dim]
+        for value in inferred.value_info
     }
     names = [
         node.output[0]

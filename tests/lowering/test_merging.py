@@ -110,9 +110,9 @@ def test_it_merges_as_pytorch_does(way: str, family: str, target: Target) -> Non
     assert {"merges", "merge_indices", "kept_sets"} <= {
         each.name for each in report.checks
     }
-    assert [each.merge_agreement is not None for each in report.layers] == [True] * len(
-        report.layers
-    )
+    assert [layer.merge_agreement is not None for layer in report.layers] == [
+        True
+    ] * len(report.layers)
 
 
 @THREE
@@ -180,7 +180,7 @@ def test_who_joins_whom_stays_fp32(way: str, scores: list[str]) -> None:
     for name in (
         "sizes_01",
         "into_01/directions",
-        *(f"into_01/{each}" for each in scores),
+        *(f"into_01/{score}" for score in scores),
     ):
         assert kinds[name] == onnx.TensorProto.FLOAT
     assert kinds["tokens_01"] == onnx.TensorProto.FLOAT16
@@ -244,7 +244,9 @@ def test_a_recorded_reference_judges_merges_without_pytorch(tmp_path: Path) -> N
     recorded = PlaybackRunner(read_reference(path))
     assert {"into_01", "gap_01"} <= {info.name for info in recorded.outputs}
     variants = [tracing_model(model), forced_model(model)]
-    tracing, forced = (OnnxRuntimeRunner(each.SerializeToString()) for each in variants)
+    tracing, forced = (
+        OnnxRuntimeRunner(variant.SerializeToString()) for variant in variants
+    )
     models = Models(
         recorded, OnnxRuntimeRunner(model.SerializeToString()), tracing, forced
     )

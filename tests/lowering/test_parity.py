@@ -108,9 +108,9 @@ def test_it_is_what_pytorch_computes(way: str, family: str, target: Target) -> N
 )
 def test_a_file_of_opset_17_has_nothing_newer(way: str, target: Target) -> None:
     model = lowered(WAYS[way]("vit"), target)
-    assert {each.domain: each.version for each in model.opset_import}[""] == 17
+    assert {opset.domain: opset.version for opset in model.opset_import}[""] == 17
     assert all(
-        each.version == 17 for body in model.functions for each in body.opset_import
+        opset.version == 17 for body in model.functions for opset in body.opset_import
     )
     assert model.ir_version == 8
     assert "Attention" not in {node.op_type for node in model.graph.node}

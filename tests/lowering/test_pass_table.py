@@ -140,7 +140,7 @@ def more_passes(monkeypatch: pytest.MonkeyPatch) -> None:
         Pass(repeat),
     )
     monkeypatch.setattr(
-        pass_table, "PASSES", {**PASSES, **{each.name: each for each in rows}}
+        pass_table, "PASSES", {**PASSES, **{row.name: row for row in rows}}
     )
 
 

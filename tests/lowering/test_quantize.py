@@ -208,7 +208,9 @@ def test_scales_of_tiny_weights_are_not_zero_in_fp16() -> None:
 def test_tensorrt_gets_symmetric_pairs_in_standard_operators(family: str) -> None:
     model = for_tensorrt(family)
     assert [
-        (each.domain, each.version) for each in model.opset_import if each.domain != ""
+        (opset.domain, opset.version)
+        for opset in model.opset_import
+        if opset.domain != ""
     ] == []
     values = {
         tensor.name: onnx.numpy_helper.to_array(tensor)

@@ -97,7 +97,7 @@ def test_a_matrix_is_within_half_a_step_of_e4m3(matrix: np.ndarray) -> None:
 def test_the_numbers_of_onnx_s_own_definition() -> None:
     matrix, x = noise(5, 3), noise(4, 5)
     results = ReferenceEvaluator(small(matrix)).run(None, {"x": x})
-    logits, weights, mean = (np.asarray(each) for each in results)
+    logits, weights, mean = (np.asarray(result) for result in results)
 
     def rounded(values: np.ndarray, largest: float | np.ndarray) -> np.ndarray:
         scale = np.float32(largest / E4M3.largest)
@@ -179,7 +179,7 @@ def for_tensorrt() -> onnx.ModelProto:
 @pytest.mark.ort
 def test_linear_layers_and_attention_are_fp8_and_scores_are_fp32() -> None:
     model, depth = for_tensorrt(), star().vit.spec.depth
-    assert [(each.domain, each.version) for each in model.opset_import] == [("", 20)]
+    assert [(opset.domain, opset.version) for opset in model.opset_import] == [("", 20)]
     kinds, of = kinds_of(model), Counter(node.op_type for node in model.graph.node)
     # QKV, projection and both layers of the MLP; query, key, weights and value.
     assert of["QuantizeLinear"] == (4 + 4) * depth

@@ -171,7 +171,7 @@ def test_a_small_score_is_a_number_and_the_same_patches_stay(
     layers = a_star().schedule.pruning_layers
     (exact, _), (found, logs) = (ran(each, images) for each in (TENSORRT, target))
     assert len(logs) == len(layers)
-    lowest = min(each.min() for each in logs)
+    lowest = min(log.min() for log in logs)
     assert lowest == pytest.approx(np.log(SCORE_FLOOR))
     for layer in layers:
         pairs = zip(kept_by(exact, layer), kept_by(found, layer), strict=True)

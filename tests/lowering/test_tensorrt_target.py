@@ -43,7 +43,7 @@ def test_the_graph_is_what_its_fusions_and_its_parser_want(
     make: Callable[[], PrunedViT],
 ) -> None:
     model = lowered(make(), TENSORRT)
-    assert [(each.domain, each.version) for each in model.opset_import] == [("", 20)]
+    assert [(opset.domain, opset.version) for opset in model.opset_import] == [("", 20)]
     assert not model.functions
     assert not {node.op_type for node in model.graph.node} & NOT_FOR_TENSORRT
     by_name = {node.name: node for node in model.graph.node}
@@ -56,7 +56,7 @@ def test_the_graph_is_what_its_fusions_and_its_parser_want(
     for node in model.graph.node:
         if node.op_type == "TopK":
             attributes = {
-                each.name: onnx.helper.get_attribute_value(each)
-                for each in node.attribute
+                attribute.name: onnx.helper.get_attribute_value(attribute)
+                for attribute in node.attribute
             }
             assert attributes.get("sorted", 1) == 1

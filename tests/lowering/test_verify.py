@@ -23,9 +23,9 @@ def test_it_comes_back() -> None:
         model = onnx.load_model_from_string(linear_classifier())
         stamp(model, artefact)
         assert artefact_of(model) == artefact
-        assert {each.key: each.value for each in model.metadata_props} == to_metadata(
-            artefact
-        )
+        assert {
+            entry.key: entry.value for entry in model.metadata_props
+        } == to_metadata(artefact)
 
 
 def test_a_model_of_somebody_else() -> None:

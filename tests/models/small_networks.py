@@ -76,7 +76,10 @@ def signature(vit: PrunableViT) -> str:
     parts = (
         str(vit.model),
         [(name, tuple(value.shape)) for name, value in vit.model.state_dict().items()],
-        [each and (tuple(each.table.shape), each.rotate_half) for each in rotaries],
+        [
+            rotary and (tuple(rotary.table.shape), rotary.rotate_half)
+            for rotary in rotaries
+        ],
         (str(pooling), 0 if pooling is None else pooling.skipped),
         (spec.num_prefix_tokens, spec.num_class_tokens, spec.outputs),
     )

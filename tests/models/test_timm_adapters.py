@@ -234,7 +234,9 @@ def test_patches_that_are_pooled_alone_are_an_embedding() -> None:
         assert [output.name for output in vit.outputs] == [
             "embedding"
         ] and not vit.classifiers
-        assert [each.token for each in make_vit(family).classifiers] == [None]
+        assert [classifier.token for classifier in make_vit(family).classifiers] == [
+            None
+        ]
 
 
 def test_a_model_without_a_config_gives_logits() -> None:

@@ -151,7 +151,7 @@ def scored(
 def test_every_scorer_has_its_factor() -> None:
     vit = make_vit("pooled by attention")
     assert {
-        each.factor_of(vit.spec).name for each in SCORERS.values()
+        scorer.factor_of(vit.spec).name for scorer in SCORERS.values()
     } == FACTOR_SCORES.keys()
 
 

@@ -37,8 +37,8 @@ def test_the_dense_model_has_logits_alone() -> None:
 def test_sizes_that_follow_the_images_have_no_name() -> None:
     fixed = PlaybackRunner(REFERENCE)
     free = PlaybackRunner({**REFERENCE, "count_02": np.full(5, 2)})
-    assert [str(each) for each in fixed.outputs][1] == "keep_02 int64[batch, 2]"
-    assert [str(each) for each in free.outputs][1] == "keep_02 int64[batch, ?]"
+    assert [str(output) for output in fixed.outputs][1] == "keep_02 int64[batch, 2]"
+    assert [str(output) for output in free.outputs][1] == "keep_02 int64[batch, ?]"
     assert str(free.outputs[0]) == "logits float32[batch, 2]"
 
 

@@ -239,9 +239,9 @@ def test_a_cost_that_rises_and_falls_meets_the_target_with_one_above_that_does_n
         found.rho == 1.0 or wavy(plan(min(1.0, found.rho + 2.0**-bisections))) > target
     )
     assert all(
-        wavy(each) > target
-        for each in tried
-        if each.rho is not None and each.rho > found.rho
+        wavy(point) > target
+        for point in tried
+        if point.rho is not None and point.rho > found.rho
     )
 
 

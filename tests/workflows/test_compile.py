@@ -65,7 +65,7 @@ def test_a_model_in_memory(
         json.loads((tmp_path / "out/report.json").read_text())["files"] == report.files
     )
     assert check_folder(tmp_path / "out", RunSettings(threads=1)).passed
-    files = {each for each in (tmp_path / "out").rglob("*") if each.is_file()}
+    files = {path for path in (tmp_path / "out").rglob("*") if path.is_file()}
     listed = read_checksums(tmp_path / "out")
     assert files == {
         tmp_path / "out" / name for name in (*listed, "SHA256SUMS", "notes.txt")

@@ -125,14 +125,16 @@ def test_a_collection_trains_on_no_more_images_than_are_asked_for(
     monkeypatch.setattr(depth, "TrainBatches", counted)
     found = collect_to(job, STEPS, replace(QUICK, max_train_images=8), tmp_path / "s")
     assert trained == {8}
-    assert {each.images for each in found.samples} == {12}
+    assert {sample.images for sample in found.samples} == {12}
 
 
 def test_samples_are_what_the_predictor_takes(job: Network, tmp_path: Path) -> None:
     found = collect_to(job, STEPS, QUICK, tmp_path / "s")
     read = read_samples(tmp_path / "s" / "samples.json")
-    assert [each.accuracy for each in read] == [each.accuracy for each in found.samples]
-    assert [(each.plan.units, each.images) for each in found.samples] == [
+    assert [record.accuracy for record in read] == [
+        sample.accuracy for sample in found.samples
+    ]
+    assert [(sample.plan.units, sample.images) for sample in found.samples] == [
         (0, 12),
         (1, 12),
         (2, 12),
@@ -141,8 +143,8 @@ def test_samples_are_what_the_predictor_takes(job: Network, tmp_path: Path) -> N
         (2, 12),
     ]
     assert all(
-        each.accuracy * 12 / 100 == pytest.approx(round(each.accuracy * 12 / 100))
-        for each in found.samples
+        sample.accuracy * 12 / 100 == pytest.approx(round(sample.accuracy * 12 / 100))
+        for sample in found.samples
     )
     assert found.skipped == found.training_skipped == {}
     names = {path.name for path in (tmp_path / "s").iterdir()}
@@ -267,15 +269,15 @@ def test_the_best_split_takes_more_of_what_costs_less() -> None:
     assert found.predictor.degree == 2
     assert (found.best.attention, found.best.activation) == (1, 3)
     assert found.best.accuracy == pytest.approx(80 - 20 / 36 - 10 / 4)
-    assert [each.attention for each in found.splits] == [0, 1, 2, 3, 4]
+    assert [split.attention for split in found.splits] == [0, 1, 2, 3, 4]
     assert min(found.rmse, key=found.rmse.__getitem__) == 2
 
 
 def test_one_attention_stays_also_where_all_would_go() -> None:
     """Where attention costs almost nothing, all of it would go."""
     free = tuple(
-        replace(each, accuracy=80 - 9 * each.activation - each.attention)
-        for each in SAMPLES
+        replace(sample, accuracy=80 - 9 * sample.activation - sample.attention)
+        for sample in SAMPLES
     )
     found = split_for(free, 6, 6)
     assert found.best.attention == 5

@@ -40,7 +40,7 @@ QUICK = EvalSettings(batch=2)
 
 
 def accuracies(result: Evaluation) -> list[Accuracy]:
-    return [each.accuracy for each in result.models.values() if each.accuracy]
+    return [model.accuracy for model in result.models.values() if model.accuracy]
 
 
 def colour_model(
@@ -105,12 +105,16 @@ def test_one_model_is_measured(folder: Path) -> None:
 
 def test_two_models_see_the_same_images_each_at_its_own_size(folder: Path) -> None:
     result, differing = evaluate_models([RIGHT, SWAPPED], [folder], QUICK)
-    assert [each.top1 for each in accuracies(result)] == [1.0, 0.4]
+    assert [accuracy.top1 for accuracy in accuracies(result)] == [1.0, 0.4]
     assert result.pair is not None
     assert (result.pair.first, result.pair.second) == ("right", "swapped")
     assert (result.pair.lost, result.pair.gained, result.pair.agreement) == (3, 0, 0.4)
-    assert [each.name for each in result.pair.classes] == ["0-red", "1-green", "2-blue"]
-    assert [each.change for each in result.pair.classes] == [0, -2, -1]
+    assert [label.name for label in result.pair.classes] == [
+        "0-red",
+        "1-green",
+        "2-blue",
+    ]
+    assert [label.change for label in result.pair.classes] == [0, -2, -1]
     assert differing == (
         Disagreement("1-green/0.png", 1, 1, 2),
         Disagreement("1-green/1.png", 1, 1, 2),

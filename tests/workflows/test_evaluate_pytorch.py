@@ -66,8 +66,8 @@ def test_models_in_python_are_evaluated_as_they_are(tmp_path: Path) -> None:
     expected, _ = evaluate_models(torch_models(vit, schedule), [images])
     found, _ = evaluate_models([module, steps.prune(vit, schedule)], str(images))
     assert list(found.models) == ["dense", "star"]
-    assert [each.accuracy for each in found.models.values()] == [
-        each.accuracy for each in expected.models.values()
+    assert [model.accuracy for model in found.models.values()] == [
+        model.accuracy for model in expected.models.values()
     ]
     assert module.training
     twice, _ = evaluate_models([module, vit], images)

@@ -274,7 +274,9 @@ def test_a_model_of_the_callers_is_trained_like_a_named_one_and_stays_as_it_is(
             replace(result, model=expected.model, trained=expected.trained) == expected
         )
         assert read_identity(out) is None and read_pruning(out) is not None
-    assert module.training and all(each.requires_grad for each in module.parameters())
+    assert module.training and all(
+        parameter.requires_grad for parameter in module.parameters()
+    )
     for state in (module.state_dict(), adapter.model.state_dict()):
         assert all(torch.equal(before[name], value) for name, value in state.items())
     # The names are the module's own. The file has its schedule, and serves a name that is given beside it.
@@ -369,8 +371,8 @@ def test_a_model_of_the_callers_is_copied_and_may_have_a_teacher_of_its_own(
     found = models_of(open_recipe(Recipe(), model=adapter).network, None)
     assert found.identity is None
     assert found.teacher is adapter and found.student is not adapter
-    own = {id(each) for each in found.student.model.parameters()}
-    assert not own & {id(each) for each in adapter.model.parameters()}
+    own = {id(parameter) for parameter in found.student.model.parameters()}
+    assert not own & {id(parameter) for parameter in adapter.model.parameters()}
     other = make_vit(seed=3, num_classes=2)
     assert (
         models_of(

@@ -180,7 +180,7 @@ def test_images_to_measure_on(
     tiny_vit: PrunableViT, image_folder: Path, tmp_path: Path
 ) -> None:
     def labels(vit: PrunableViT, **values: Any) -> set[int | None]:
-        return {each.label for each in opened(vit, **values).network.evaluated.files}
+        return {file.label for file in opened(vit, **values).network.evaluated.files}
 
     two, own = make_vit(num_classes=2), tmp_path / "none"
     assert labels(tiny_vit, images=image_folder) == {None}
@@ -247,9 +247,9 @@ def test_halves_that_disagree_are_named_where_their_scores_prune(
     )
     warn_of_few_images(schedule, made)
     warn_of_few_images(schedule, None)
-    assert [("in layer 3 (0.60" in each.getMessage()) for each in caplog.records] == [
-        True
-    ] * said
+    assert [
+        ("in layer 3 (0.60" in record.getMessage()) for record in caplog.records
+    ] == [True] * said
 
 
 @pytest.mark.parametrize(

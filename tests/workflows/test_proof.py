@@ -99,10 +99,10 @@ def test_what_labels_and_rounds_add(tmp_path: Path, labelled: bool) -> None:
     assert (proof.pair.loss_points is not None) == labelled
     torn = "class_1/torn.png"
     assert list(proof.skipped) == [torn]
-    assert {each.image for each in proof.examples} == {
+    assert {example.image for example in proof.examples} == {
         found.name_of(file.path) for file in found.files
     } - {torn}
-    assert all((each.label is not None) == labelled for each in proof.examples)
+    assert all((example.label is not None) == labelled for example in proof.examples)
     if proof.accuracy is not None:
         assert proof.accuracy.dense.images == proof.accuracy.pruned.images == 7
     assert proof.speed is None
@@ -163,7 +163,7 @@ def test_a_star_says_what_it_left(tmp_path: Path) -> None:
         dense().macs.total / proof.use.useful_macs
     )
     assert len(proof.speed.throughput.pruned.rounds_ms) == 5
-    assert [each.batch for each in proof.batches] == [1, 2, 3]
+    assert [batch.batch for batch in proof.batches] == [1, 2, 3]
     assert proof.batches[1] is proof.speed
     assert proof.gmacs.pruned <= proof.use.most_macs / 1e9
 
@@ -199,7 +199,7 @@ def test_the_model_as_it_came_is_timed_beside_both_where_it_is_another(
     pair = lowered_pair(tmp_path, star(family), target, dense(family))
     proof = proved(star(family), pair, found, measuring=timed, reference=dense(family))
     assert lowered_as == ([] if runs is None else [(0, runs)])
-    assert [each.as_it_came is not None for each in proof.batches] == [
+    assert [batch.as_it_came is not None for batch in proof.batches] == [
         runs is not None
     ] * 2
     assert proof.original is (proof.speed and proof.speed.as_it_came)
@@ -216,7 +216,9 @@ def test_one_model_that_is_another_fails_the_whole(tmp_path: Path) -> None:
     pair = lowered_pair(tmp_path, star())
     model = onnx.load(pair.dense.path)
     head = next(
-        each for each in model.graph.initializer if each.name.endswith("head.weight")
+        tensor
+        for tensor in model.graph.initializer
+        if tensor.name.endswith("head.weight")
     )
     head.CopyFrom(
         onnx.numpy_helper.from_array(1.01 * onnx.numpy_helper.to_array(head), head.name)

@@ -46,7 +46,9 @@ def test_with_another_head() -> None:
     pruned = star()
     model = lowered(pruned)
     head = next(
-        each for each in model.graph.initializer if each.name.endswith("head.weight")
+        tensor
+        for tensor in model.graph.initializer
+        if tensor.name.endswith("head.weight")
     )
     changed = onnx.numpy_helper.to_array(head) * np.float32(1.01)
     head.CopyFrom(onnx.numpy_helper.from_array(changed, head.name))

@@ -242,8 +242,8 @@ def test_the_words_tell_arithmetic_from_decisions() -> None:
 def test_nothing_measured_is_said() -> None:
     report = compared(pruned_family(), images(4))
     outputs = tuple(
-        replace(each, max_abs_diff=None, max_abs_diff_forced=None)
-        for each in report.outputs
+        replace(output, max_abs_diff=None, max_abs_diff_forced=None)
+        for output in report.outputs
     )
     nothing = replace(
         report,

@@ -220,7 +220,7 @@ def forward(feed: Feed, rejoin: Rejoin | None, gap: float | None) -> dict[str, A
 
 def rejoin_one(into: Array, keep: Array) -> None:
     """In image 0 the first patch that is no survivor joins the next one."""
-    patch = next(each for each in range(PATCHES) if each not in keep[0])
+    patch = next(number for number in range(PATCHES) if number not in keep[0])
     into[0, patch] = (into[0, patch] + 1) % KEPT
 
 
@@ -252,13 +252,13 @@ def test_where_every_image_merges_otherwise_forced_decisions_are_judged() -> Non
 
     def rejoin_in_all(into: Array, keep: Array) -> None:
         for image, kept in zip(into, keep, strict=True):
-            patch = next(each for each in range(PATCHES) if each not in kept)
+            patch = next(number for number in range(PATCHES) if number not in kept)
             image[patch] = (image[patch] + 1) % KEPT
 
     report = compared(merging_family(rejoin_in_all, gap=0.0))
     assert (failing(report), report.flipped_images) == ([], report.images)
     assert (report.outputs[0].max_abs_diff, report.outputs[0].agreement) == (None, None)
-    details = {each.name: each.detail for each in report.checks}
+    details = {check.name: check.detail for check in report.checks}
     assert details["logits"] == "every image flips: with forced decisions"
 
 
@@ -273,7 +273,7 @@ def assert_one_image_merges_otherwise(report: ParityReport) -> None:
     assert report.layers[0].merge_flipped_images == 1
     assert report.layers[0].merge_agreement == pytest.approx(1 - 1 / PATCHES / 6)
     assert next(
-        each.detail for each in report.checks if each.name == "logits"
+        check.detail for check in report.checks if check.name == "logits"
     ).startswith("5 of 6")
 
 
@@ -287,7 +287,9 @@ def test_a_survivor_that_joins_another_one_is_malformed() -> None:
 
 def test_a_place_out_of_range_is_malformed() -> None:
     def beyond(into: Array, keep: Array) -> None:
-        into[1, next(each for each in range(PATCHES) if each not in keep[1])] = KEPT
+        into[1, next(number for number in range(PATCHES) if number not in keep[1])] = (
+            KEPT
+        )
 
     assert "merge_indices" in failing(compared(merging_family(beyond)))
 
@@ -333,7 +335,7 @@ def test_after_another_kept_set_nobody_joins_otherwise() -> None:
     tested = two_layers(keep_01=[0, 1, 2, 4], into_01=[0, 1, 2, 0, 3, 1])
     kept, merges = merges_of(two_layers(), tested)
     assert kept == [True, False]
-    assert [bool(each.flipped[0]) for each in merges] == [False, False]
+    assert [bool(merge.flipped[0]) for merge in merges] == [False, False]
 
 
 def test_agreement_counts_survivors_by_where_they_stand() -> None:

@@ -53,7 +53,12 @@ def test_survivors_keep_their_light() -> None:
             for row in (0, 4)
             for column in (0, 4)
         ]
-        assert [int(np.median(each)) for each in quarters] == [200, colour, colour, 200]
+        assert [int(np.median(quarter)) for quarter in quarters] == [
+            200,
+            colour,
+            colour,
+            200,
+        ]
 
 
 def test_frames_of_each_image_are_enlarged_and_say_what_is_left() -> None:
@@ -63,9 +68,9 @@ def test_frames_of_each_image_are_enlarged_and_say_what_is_left() -> None:
         keep_name(4): np.array([[1], [2]]),
     }
     pictures = drawn({IMAGES: pixels, **keep}, (4, 4))
-    assert [[(frame.layer, frame.left) for frame in each] for each in pictures] == [
-        [(0, 16), (2, 3), (4, 1)]
-    ] * 2
+    assert [
+        [(frame.layer, frame.left) for frame in picture] for picture in pictures
+    ] == [[(0, 16), (2, 3), (4, 1)]] * 2
     whole = decoded(pictures[0][0].address)
     assert whole.shape == (96, 96, 3)
     assert abs(whole[1::3, 1::3].astype(int) - pixels[0].transpose(1, 2, 0)).mean() < 40
@@ -122,8 +127,8 @@ def test_a_dense_model_has_no_pictures() -> None:
 
 def test_each_check_has_words_of_its_own() -> None:
     checks = compared(pruned_family()).checks
-    words = {check_in_words(each, prunes=True) for each in checks}
-    assert all(" " in each and "_" not in each for each in words)
+    words = {check_in_words(check, prunes=True) for check in checks}
+    assert all(" " in word and "_" not in word for word in words)
     assert len(words) == len(checks)
 
 
@@ -251,7 +256,7 @@ def test_latencies_of_every_batch_size(tmp_path: Path) -> None:
 def test_speeds_stand_beside_those_over_the_model_as_it_came(tmp_path: Path) -> None:
     full = full_report()
     plain = replace(
-        full, batches=tuple(replace(each, as_it_came=None) for each in full.batches)
+        full, batches=tuple(replace(batch, as_it_came=None) for batch in full.batches)
     )
     told = (
         "<b>1.83 ×</b>",
@@ -299,7 +304,7 @@ def test_several_methods_stand_side_by_side(tmp_path: Path) -> None:
         first,
         gmacs=replace(first.gmacs, pruned=2.5),
         pair=replace(first.pair, loss_points=7.25),
-        examples=tuple(replace(each, pruned=1) for each in first.examples),
+        examples=tuple(replace(example, pruned=1) for example in first.examples),
     )
     pictures = drawn(FRAMES, (2, 2))
     made = {"star": (first, pictures), "tome": (second, pictures)}

@@ -79,7 +79,7 @@ def test_a_difference_is_lost_or_won_or_neither_is_right() -> None:
 
 
 def test_every_class_has_its_turn_before_any_has_two() -> None:
-    rows = [(0, 0, 0)] * 20 + [(each, each, each) for each in range(1, 10)]
+    rows = [(0, 0, 0)] * 20 + [(number, number, number) for number in range(1, 10)]
     shown = chosen([str(at) for at in range(29)], rows, 12)
     assert sorted(each.label or 0 for each in shown[:10]) == list(range(10))
     assert [each.label for each in shown[10:]] == [0, 0]
@@ -133,6 +133,6 @@ def test_the_front_of_several_models_is_what_no_other_beats() -> None:
 
     found = trade_off_of([losing(1.0), losing(2.0), losing(-1.0)])
     assert found is not None
-    assert [each.front for each in found.points] == [False, False, True]
-    assert {each.label for each in found.points} == {"star"}
+    assert [point.front for point in found.points] == [False, False, True]
+    assert {point.label for point in found.points} == {"star"}
     assert trade_off_of([report, small_report()]) is None

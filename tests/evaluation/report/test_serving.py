@@ -33,7 +33,7 @@ def made(
     artefact = artefacts(target, input_kind=input_kind).pruned
     how = replace(artefact.spec.preprocessing, crop_mode=mode, crop_rounding=rounding)
     preprocessing = replace(how, crop_pct=0.7, mean=(0.4, 0.5, 0.6))
-    names = tuple(f"class {each}" for each in range(artefact.spec.num_classes))
+    names = tuple(f"class {number}" for number in range(artefact.spec.num_classes))
     return replace(
         artefact,
         spec=replace(artefact.spec, preprocessing=preprocessing, class_names=names),

@@ -177,7 +177,9 @@ def test_pixels_are_normalised_in_the_graph() -> None:
         np.reshape(each, (3, 1, 1)) for each in (preprocessing.mean, preprocessing.std)
     )
     assert applied(uint8_input, graph) == 2  # the sum reads them twice
-    assert [(each.name, each.dtype) for each in graph.inputs] == [("images", np.uint8)]
+    assert [(tensor.name, tensor.dtype) for tensor in graph.inputs] == [
+        ("images", np.uint8)
+    ]
     assert [node.op for node in graph.nodes][:4] == ["Cast", "Div", "Sub", "Div"]
     expected = np.abs(2 * ((pixels / 255) - mean) / std)
     np.testing.assert_allclose(

@@ -353,5 +353,5 @@ def test_one_top_k_is_enough_behind_one_prefix_token() -> None:
         node for node in lowered(star("registers")).graph.node if node.op_type == "TopK"
     ]
     attributes = [{a.name: a.i for a in node.attribute} for node in nodes]
-    assert [each["sorted"] for each in attributes] == [0, 1] * len(RATES)
-    assert [each["largest"] for each in attributes] == [1, 0] * len(RATES)
+    assert [attribute["sorted"] for attribute in attributes] == [0, 1] * len(RATES)
+    assert [attribute["largest"] for attribute in attributes] == [1, 0] * len(RATES)

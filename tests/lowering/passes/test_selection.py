@@ -112,7 +112,7 @@ def test_the_same_rows_from_fewer_of_them(case: str) -> None:
     assert applied(select_early, other) == 1
     sources = [node.inputs[0] for node in other.nodes if node.op == TAKE_TOKENS]
     assert len(sources) == taken
-    assert all(not each.inputs or each.inputs[0].op in whole for each in sources)
+    assert all(not source.inputs or source.inputs[0].op in whole for source in sources)
     for graph in (one, other):
         applied(expand_selection, graph)
     expected, got = (run(graph, x=x, keep=KEEP)["t"] for graph in (one, other))

@@ -150,7 +150,7 @@ def test_dtypes_and_fusions() -> None:
     result = audit(read_layers(json.dumps(ENGINE)), blocks=(1, 2, 3))
     assert result.written == {"fp16": 2, "fp32": 2, "unknown": 1}
     assert result.fused_kernels == 1
-    assert [each.fused for each in result.blocks] == [1, 0, 0]
+    assert [block.fused for block in result.blocks] == [1, 0, 0]
     assert result.unfused == (2, 3)
 
 

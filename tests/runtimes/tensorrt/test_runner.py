@@ -225,7 +225,7 @@ def images(batch: int) -> dict[str, np.ndarray[Any, Any]]:
 
 def test_each_batch_has_its_profile(made: dict[str, Any]) -> None:
     with TensorRtRunner(Path("m.engine"), Path("m.onnx")) as runner:
-        assert [str(each) for each in runner.inputs] == [
+        assert [str(tensor) for tensor in runner.inputs] == [
             "images float32[batch, 3, 2, 2]"
         ]
         first = runner.run(images(1))

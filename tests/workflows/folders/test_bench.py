@@ -53,7 +53,7 @@ def test_every_batch_and_every_number(tmp_path: Path) -> None:
     assert result.runtime == "onnxruntime"
     assert result.schedule.method == "star"
     assert result.schedule.rho is None
-    assert [each.batch for each in result.batches] == [1, 2]
+    assert [batch.batch for batch in result.batches] == [1, 2]
     for each in result.batches:
         assert (
             each.throughput.dense.rounds_ms
@@ -94,7 +94,7 @@ def test_a_failed_gpu_timing_keeps_the_finished_table(
     monkeypatch.setattr(bench_module, "_engines", lambda *_: object())
     monkeypatch.setattr(bench_module, "_by_gpu", fails)
     result = bench(folder.models, read_reference(folder.reference), SETTINGS)
-    assert [each.batch for each in result.batches] == [1, 2]
+    assert [batch.batch for batch in result.batches] == [1, 2]
     assert result.gpu == ()
     assert result.gpu_failure == "m.engine | got no memory | need a run on the GPU"
 
@@ -107,7 +107,7 @@ def test_a_runtime_without_profiles_has_no_breakdown(tmp_path: Path) -> None:
     openvino = RunSettings(runtime="openvino")
     result = bench(folder.models, reference, SETTINGS, runtime=openvino)
     assert result.runtime == "openvino"
-    assert all(each.breakdown_ms is None for each in result.batches)
+    assert all(batch.breakdown_ms is None for batch in result.batches)
 
 
 @pytest.mark.ort

@@ -116,7 +116,7 @@ def test_variants_have_few_batches(
     assert (
         dense.manifest.settings.batches == pruned.manifest.settings.batches == batches
     )
-    assert {each.manifest.settings.batches for each in variants} == {of_variants}
+    assert {variant.manifest.settings.batches for variant in variants} == {of_variants}
 
 
 @pytest.mark.parametrize(
@@ -188,7 +188,8 @@ def test_the_sliced_model_and_an_engine_for_each_batch(folder: Path) -> None:
     save_all_checksums(folder)
     built = build_folder(folder, BuildSettings(batches=(1, 32), one_profile=True))
     names = [
-        each.file.removeprefix("vit.").replace(".tensorrt-fp32", "") for each in built
+        engine.file.removeprefix("vit.").replace(".tensorrt-fp32", "")
+        for engine in built
     ]
     assert names == [
         "dense.engine",
@@ -202,7 +203,7 @@ def test_the_sliced_model_and_an_engine_for_each_batch(folder: Path) -> None:
             for batch in (1, 32)
         ),
     ]
-    assert [each.manifest.settings.batches for each in built[4:]] == [
+    assert [engine.manifest.settings.batches for engine in built[4:]] == [
         (1, 32),
         (1,),
         (32,),

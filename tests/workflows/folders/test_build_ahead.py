@@ -46,9 +46,9 @@ def test_a_folder_for_two_cards_is_complete(tmp_path: Path) -> None:
         )
     ]
     names = [
-        f"{each.format(TENSORRT.name)}.rtx-sm{sm}.engine"
+        f"{model.format(TENSORRT.name)}.rtx-sm{sm}.engine"
         for sm in (80, 120)
-        for each in models
+        for model in models
     ]
     assert [each.file for each in built] == names
     shipped = (*built[:2], *built[4:6])

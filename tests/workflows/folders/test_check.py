@@ -102,7 +102,7 @@ def test_an_engine_that_is_wrong_at_one_batch(
 ) -> None:
     result = engines(wrong_from=32)
     assert result.parity.dense.passed and result.parity.pruned.passed
-    assert [each.pruned.passed for each in result.engines.values()] == [True, False]
+    assert [engine.pruned.passed for engine in result.engines.values()] == [True, False]
     assert not result.passed
 
 
@@ -119,7 +119,9 @@ def test_products_in_tf32_have_a_tolerance_of_their_own(
 def test_a_model_of_other_weights_fails_alone(tmp_path: Path, role: str) -> None:
     path = getattr(write_folder(tmp_path), role)
     model = onnx.load(path)
-    weight = next(each for each in model.graph.initializer if each.name == "weight")
+    weight = next(
+        tensor for tensor in model.graph.initializer if tensor.name == "weight"
+    )
     weight.CopyFrom(
         onnx.numpy_helper.from_array(
             1.01 * onnx.numpy_helper.to_array(weight), "weight"

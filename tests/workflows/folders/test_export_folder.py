@@ -48,7 +48,7 @@ def test_every_file_that_is_read_has_a_checksum(tmp_path: Path) -> None:
         models.pruned.name,
     )
     for name in files:
-        save_checksums(tmp_path, [each for each in files if each != name])
+        save_checksums(tmp_path, [file for file in files if file != name])
         with pytest.raises(ArtefactError, match=f"no line for {name}"):
             read_folder(tmp_path)
 
@@ -59,7 +59,7 @@ def test_a_variant_without_a_checksum_is_refused(tmp_path: Path, role: str) -> N
     variant = instrumented_path(write_folder(tmp_path).pruned, role)
     assert read_folder(tmp_path).place == tmp_path
     variant.write_bytes(b"anything")
-    names = [each.name for each in tmp_path.iterdir() if each.name != "SHA256SUMS"]
+    names = [path.name for path in tmp_path.iterdir() if path.name != "SHA256SUMS"]
     save_checksums(tmp_path, [name for name in names if name != variant.name])
     with pytest.raises(
         ArtefactError, match=rf"{role}\.onnx \| got no line in SHA256SUMS"

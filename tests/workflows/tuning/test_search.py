@@ -222,8 +222,8 @@ def test_an_exported_candidate_answers_as_in_pytorch_and_is_timed(
         speeds = search.speeds([UNPRUNED.on(ONNXRUNTIME.name), placed])
         assert list(speeds) == [UNPRUNED.on(ONNXRUNTIME.name), placed]
         assert all(
-            each.throughput.median_ms > 0 and each.file_bytes > 1000
-            for each in speeds.values()
+            speed.throughput.median_ms > 0 and speed.file_bytes > 1000
+            for speed in speeds.values()
         )
         assert 0 < search.macs(candidate) < search.macs(UNPRUNED)
     assert search.seen == {TOME, A_STAR} and not search.skipped

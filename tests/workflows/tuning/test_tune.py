@@ -257,7 +257,7 @@ def test_a_time_is_reached_by_the_most_accurate_model(
     assert found.choice is not None and found.judged is not None
     assert (found.choice.candidate.prune is not None) == (goal != {"max_ms": 10.0})
     reaching = [
-        each for each in found.tried if settings.reached(each.median_ms, each.gain)
+        point for point in found.tried if settings.reached(point.median_ms, point.gain)
     ]
     assert found.choice in reaching
     slower = [each for each in reaching if each.median_ms > found.choice.median_ms]
@@ -283,9 +283,11 @@ def test_counts_are_kept_to_and_go_into_the_recipe(
     tome = {"method": Method.TOME, "counts": "stretched"}
     found = search(fast, (smaller,), calibration=None, images=None, **tome)
     assert {call.args[0].counts for call in planned.call_args_list} == {"stretched"}
-    tried = [each.candidate for each in found.tried]
+    tried = [point.candidate for point in found.tried]
     methods = {
-        (each.weights, each.prune.method) for each in tried if each.prune is not None
+        (point.weights, point.prune.method)
+        for point in tried
+        if point.prune is not None
     }
     assert methods == {("", Method.TOME), ("smaller", Method.TOME)}
     assert found.choice is not None and found.choice.candidate.prune is not None
@@ -320,9 +322,9 @@ def test_few_images_show_little_but_the_best_is_named_and_it_is_said_before(
     assert choice is not None and choice.margin_points > 1 >= choice.loss_points
     assert choice.gain.median > 1 and found.recipe is not None
     pruned = [
-        (each, each.candidate.prune)
-        for each in found.tried
-        if each.candidate.prune is not None
+        (point, point.candidate.prune)
+        for point in found.tried
+        if point.candidate.prune is not None
     ]
     assert choice.loss.agreement == max(each.loss.agreement for each, _ in pruned)
     kinds = {(how.method, how.reduce) for _, how in pruned if how is not None}

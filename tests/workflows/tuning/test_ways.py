@@ -61,7 +61,7 @@ def test_what_is_pinned_has_one_value() -> None:
     } == {(Method.STAR, "fused", 0.7, None)}
     assert {each.reduce for each in found} == set(AXES["reduce"])
     shares = prunes_of(Prune(mac_reduction=0.33, seed=7))
-    assert {(each.mac_reduction, each.seed) for each in shares} == {(0.33, 7)}
+    assert {(share.mac_reduction, share.seed) for share in shares} == {(0.33, 7)}
     assert len(shares) == len(ways_of(SPEC, FREE))
     with pytest.raises(RecipeError, match="settings that do not go together"):
         ways_of(SPEC, Prune("pairs", method=Method.STAR, alpha=0.2))
