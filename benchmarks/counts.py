@@ -71,7 +71,8 @@ def variants(network: Network, share: float, ways: Sequence[str]) -> dict[str, V
         method, shape, *details = way.split(":")
         settings = Prune(method=Method(method), counts=shape, mac_reduction=share)
         if details:
-            exponent, early = float(details[0]), "early" in details
+            exponent = float(details[0])
+            early = "early" in details
             settings = replace(settings, exponent=exponent, merge_embedded=early)
         name, policy = way.replace(":", ", "), resolve(settings)
         try:
@@ -106,13 +107,15 @@ def times(models: Mapping[str, PrunedViT], rounds: int) -> dict[str, tuple[str, 
 
 def row(dense: Array, pruned: Array, labels: Array) -> tuple[str, ...]:
     """Return the points lost and the mean divergence, each with its 95 % interval."""
-    right, still = dense.argmax(1) == labels, pruned.argmax(1) == labels
+    right = dense.argmax(1) == labels
+    still = pruned.argmax(1) == labels
     lost = int((right & ~still).sum())
     gained = int((still & ~right).sum())
     images = len(labels)
     low, high = (100 * limit for limit in loss_interval(lost, gained, images))
     apart = (np.exp(dense) * (dense - pruned)).sum(1)
-    mean, half = float(apart.mean()), 1.96 * float(apart.std()) / images**0.5
+    mean = float(apart.mean())
+    half = 1.96 * float(apart.std()) / images**0.5
     return (
         f"{100 * (lost - gained) / images:.2f}",
         f"{low:.2f} to {high:.2f}",

@@ -56,7 +56,8 @@ def main() -> None:
     base = times[f"dense {ONNXRUNTIME.name}"]
     rows = []
     for name in sorted(names, key=lambda name: times[f"pruned {name}"].median_ms):
-        unpruned, pruned = times[f"dense {name}"], times[f"pruned {name}"]
+        unpruned = times[f"dense {name}"]
+        pruned = times[f"pruned {name}"]
         speeds = *_rates(unpruned, pruned), *_ratio(base, pruned)
         rows.append([name, *speeds, *_ratio(unpruned, pruned)])
     _print_table(COLUMNS, rows)

@@ -31,11 +31,13 @@ def wilson(hits: float, images: float, confidence: float = 0.95) -> Interval:
         confidence: Share of repetitions whose interval contains the true share, between 0 and 1.
     """
     z = normal_quantile((1 + confidence) / 2)
-    share, weight = hits / images, z * z / images
+    share = hits / images
+    weight = z * z / images
     center = (share + weight / 2) / (1 + weight)
     half = z / (1 + weight) * sqrt(share * (1 - share) / images + weight / (4 * images))
     # At no hit and at all hits, one limit is exact but for rounding.
-    low, high = max(0.0, center - half), min(1.0, center + half)
+    low = max(0.0, center - half)
+    high = min(1.0, center + half)
     return (0.0 if hits == 0 else low), (1.0 if hits == images else high)
 
 

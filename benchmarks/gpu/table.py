@@ -202,7 +202,9 @@ def _cells(row: dict[str, object]) -> Iterator[list[str]]:
     if row["error"]:
         yield _reasoned([*where, "failed"], str(row["error"]))
         return
-    times, comparisons, estimated = row["times"], row["comparisons"], row["estimated"]
+    times = row["times"]
+    comparisons = row["comparisons"]
+    estimated = row["estimated"]
     assert isinstance(times, dict)
     assert isinstance(comparisons, dict)
     assert isinstance(estimated, dict)

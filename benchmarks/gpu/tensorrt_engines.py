@@ -89,7 +89,8 @@ def why_not(mode: str, plugin: Path | None) -> str:
 def prepared(case: Case) -> Timing:
     """Build the engines that are missing; the result times all of them by trtexec."""
     # trtexec takes a comma in a path for the end of it.
-    trt, folder = import_tensorrt(), case.folder / case.mode.replace(", ", "-")
+    trt = import_tensorrt()
+    folder = case.folder / case.mode.replace(", ", "-")
     _, holders = ROWS.get(case.mode, ((), ()))
     engines = {}
     for name, onnx in _files(case).items():

@@ -12,7 +12,8 @@ import tract
 
 def main() -> None:
     """Print the logits of the first image."""
-    file, images = sys.argv[1], np.load(sys.argv[2])
+    file = sys.argv[1]
+    images = np.load(sys.argv[2])
     model = tract.onnx().load(file)
     model.set_input_fact(0, f"batch,{','.join(map(str, images.shape[1:]))},f32")
     (logits, *_) = model.into_model().into_runnable().run([images])

@@ -60,7 +60,8 @@ def _resized(size: Size, target: Size, mode: CropMode) -> Size:
 
 
 def _padded(image: Image.Image, size: Size, fill: tuple[int, int, int]) -> Image.Image:
-    rows, columns = max(size[0] - image.height, 0), max(size[1] - image.width, 0)
+    rows = max(size[0] - image.height, 0)
+    columns = max(size[1] - image.width, 0)
     if not rows and not columns:
         return image
     border = columns // 2, rows // 2, (columns + 1) // 2, (rows + 1) // 2
@@ -138,7 +139,8 @@ def check_normalised(
     if not floats:
         return
     black, white = normalise(_BLACK_AND_WHITE, preprocessing)
-    least, most = float(black.min()), float(white.max())
+    least = float(black.min())
+    most = float(white.max())
     lowest = min(float(array.min()) for array in floats)
     highest = max(float(array.max()) for array in floats)
     slack = _OVERSHOOT * (most - least)
@@ -342,7 +344,8 @@ def normalise(pixels: Array, preprocessing: Preprocessing) -> Array:
 def _grey(image: Image.Image) -> Array:
     """Return grey values of more than 8 bits as uint8 [height, width]."""
     values = np.asarray(image).astype(np.float64)
-    least, most = float(values.min()), float(values.max())
+    least = float(values.min())
+    most = float(values.max())
     if image.mode == "F":
         white = 255 if most > 1 and (values == np.rint(values)).all() else 1
     else:

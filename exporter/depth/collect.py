@@ -152,5 +152,6 @@ def steps_of(
             count = min(step, left, unit_left[unit])
             if not count:
                 break
-            left, unit_left[unit] = left - count, unit_left[unit] - count
+            left -= count
+            unit_left[unit] -= count
             yield Step(place, unit, count)

@@ -39,7 +39,8 @@ def config_names(config: object, source: str) -> ClassNames:
     have names, which differ.
     """
     labels = getattr(config, "id2label", None)
-    by_index, by_name = _by_index(labels), _by_name(getattr(config, "label2id", None))
+    by_index = _by_index(labels)
+    by_name = _by_name(getattr(config, "label2id", None))
     if (
         not by_index
         and isinstance(labels, Mapping)

@@ -49,7 +49,8 @@ def explained(
         except ModelError:
             continue
         if _shapes(network.state_dict()) == shapes:
-            theirs, ours = _tokens(weights), _tokens(model.state_dict())
+            theirs = _tokens(weights)
+            ours = _tokens(model.state_dict())
             if theirs == ours:
                 return CheckpointError(
                     error.subject, error.got, error.expected, change.words

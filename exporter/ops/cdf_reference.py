@@ -56,7 +56,8 @@ def cdf_retain(score: Array, valid_count: Array, mass: float) -> Retained:
     _check(score, valid_count)
     slots = np.arange(score.shape[1])
     order, units = _ranked(score, valid_count)
-    before, total = units.cumsum(axis=1) - units, units.sum(axis=1, keepdims=True)
+    before = units.cumsum(axis=1) - units
+    total = units.sum(axis=1, keepdims=True)
     threshold = (
         share * total.astype(np.float32)
         if share < 1
@@ -109,7 +110,8 @@ def _ranked(score: Array, valid_count: Array) -> tuple[Array, Array]:
     )
     order = np.argsort(-usable, axis=1, kind="stable")
     ranked = np.take_along_axis(usable, order, axis=1)
-    top, largest = ranked[:, :1], (EXACT_SUM // valid_count).astype(np.float32)[:, None]
+    top = ranked[:, :1]
+    largest = (EXACT_SUM // valid_count).astype(np.float32)[:, None]
     share = np.divide(ranked, top, out=np.zeros_like(ranked), where=top > 0)
     return order, np.rint(share * largest).astype(np.int64)
 

@@ -177,7 +177,8 @@ def pair_tokens(
         weight = sizes[:, num_prefix_tokens:].float().sqrt().sqrt()
         rows, columns = weight[:, joining, None], weight[:, None, joined]
         alike = (alike - 1.0) * rows * columns
-    best, staying = alike.amax(dim=-1), keep - len(joined)
+    best = alike.amax(dim=-1)
+    staying = keep - len(joined)
     stay = keep_top_k(-best, staying)
     index = torch.cat([joining[stay], joined.expand(batch, -1)], dim=1)
     # The place in the first set of each patch; entries of the second set are overwritten.
@@ -186,7 +187,8 @@ def pair_tokens(
     next_best = best - WIDEST_GAP
     if len(joined) > 1:
         next_best = alike.topk(2, dim=-1).values[..., 1]
-    score, gap = -best[:, by_patch], (best - next_best)[:, by_patch]
+    score = -best[:, by_patch]
+    gap = (best - next_best)[:, by_patch]
     score[:, joined] = PAIR_SCORE
     into = into.scatter(1, index, places[:keep].expand(batch, -1))
     return index, into, score, gap.scatter(1, index, WIDEST_GAP)
@@ -196,7 +198,8 @@ def pair_tokens(
 def _(
     key: Tensor, sizes: Tensor | None, keep: int, num_prefix_tokens: int
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    batch, patches = key.shape[0], key.shape[2] - num_prefix_tokens
+    batch = key.shape[0]
+    patches = key.shape[2] - num_prefix_tokens
     index = key.new_empty((batch, keep), dtype=torch.int64)
     into = key.new_empty((batch, patches), dtype=torch.int64)
     score, gap = (

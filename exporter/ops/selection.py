@@ -168,7 +168,8 @@ def _survivors(
     largest = torch.div(EXACT_SUM, valid, rounding_mode="floor").float()
     top = ranked[:, :1].clamp_min(torch.finfo(torch.float32).tiny)
     units = torch.round(ranked / top * largest)
-    before, total = units.cumsum(1) - units, units.sum(1, keepdim=True)
+    before = units.cumsum(1) - units
+    total = units.sum(1, keepdim=True)
     # In the contract's dtype: Python's floats would round later than a runtime does.
     share = torch.tensor(mass, dtype=torch.float32, device=score.device)
     threshold = torch.where(share < 1.0, (share * total).clamp_min(1.0), torch.inf)

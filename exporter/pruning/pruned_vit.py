@@ -224,7 +224,8 @@ class PrunedViT(nn.Module):
     def _decide(self, layer: int, score: Tensor, count: Tensor | None) -> Decision:
         """STAR's top k, or a-STAR's share of the mass, of each image's own `count` patches."""
         most = self.schedule.left[layer]
-        mass, likely = self.schedule.rates[layer - 1], score.exp()
+        mass = self.schedule.rates[layer - 1]
+        likely = score.exp()
         if not self.schedule.adaptive:
             return Decision(keep_top_k(score, most))
         if count is None:

@@ -55,7 +55,8 @@ def refit(
             "one with the same counts for all images",
         )
     advance = on_progress or (lambda *_: None)
-    read, total = sum(map(len, images)), runs_to_refit(images, judges)
+    read = sum(map(len, images))
+    total = runs_to_refit(images, judges)
     copy = deepcopy(pruned).eval()
     with torch.no_grad():
         for layer in _blocks_refitted(pruned, copy, images):

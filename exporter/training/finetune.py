@@ -188,11 +188,13 @@ class _Trainer:
         try:
             for images, targets in batches:
                 loss = self._step(images.to(device), targets.to(device))
-                total, seen = total + loss * len(images), seen + len(images)
+                total = total + loss * len(images)
+                seen += len(images)
         finally:
             self.forward.eval()
         sums = processes().gathered((total, seen))
-        total, seen = sum(part[0] for part in sums), sum(part[1] for part in sums)
+        total = sum(part[0] for part in sums)
+        seen = sum(part[1] for part in sums)
         if not seen:
             raise ImageError("batches", "an epoch without images", "at least one batch")
         run.epochs_done += 1

@@ -137,7 +137,8 @@ def finetune_model(
     macs = mean_useful_macs(pruned, pixels, InputKind.FLOAT32)
     ready = [variant.dense.ready("dense"), variant.ready("pruned")]
     dense, before = exam.predictions("accuracy before", *ready)
-    start, parts = deepcopy(pruned.state_dict()), parted(images, recipe.images.seed)
+    start = deepcopy(pruned.state_dict())
+    parts = parted(images, recipe.images.seed)
     epoch, skipped = _train(
         pruned, models.teacher, parts, settings, out=path, stages=stages
     )

@@ -233,7 +233,8 @@ class Network:
 
     def _batches(self, folder: ImageFolder, count: int) -> Sequence[Tensor]:
         if len(folder.files) < LEAST_IMAGES:
-            got, expected = f"{len(folder.files)} images", f"at least {LEAST_IMAGES}"
+            got = f"{len(folder.files)} images"
+            expected = f"at least {LEAST_IMAGES}"
             raise ImageError(f"refit on {folder.root}", got, expected)
         pixels = self.pixels(folder, count, InputKind.FLOAT32)
         return torch.from_numpy(pixels).split(BATCH)

@@ -107,7 +107,8 @@ def compare_layers(
     ours = theirs = np.broadcast_to(np.arange(patches), (images, patches))
     same_so_far = np.ones(images, bool)
     for layer in layers:
-        score, live = reference[score_name(layer)], ours != NOBODY
+        score = reference[score_name(layer)]
+        live = ours != NOBODY
         keep, survivors = survivors_of(reference, layer), _tested(tested, layer, images)
         _check_reference(layer, _in_order(keep, ascending), score, live)
         live_there = (theirs != NOBODY).sum(1)

@@ -23,7 +23,8 @@ from exporter.tensor_names import ranked_name
 from exporter.vocabulary import OutputKind
 
 # Past the end of any axis, and below any finite bias.
-END, LOWEST = int(np.iinfo(np.int64).max), float(np.finfo(np.float32).min)
+END = int(np.iinfo(np.int64).max)
+LOWEST = float(np.finfo(np.float32).min)
 
 
 def expand_factors(graph: gs.Graph, artefact: Artefact) -> int:
@@ -81,7 +82,8 @@ def _expand_dissimilarity(op: Builder, node: gs.Node, heads: int) -> gs.Variable
 
 # In this range, a weight times any score from the floor to 1 is a normal float32, so that none is lost, and it is
 # less than the score that `rank_prefix` gives a prefix token.
-LEAST_WEIGHT, LARGEST_WEIGHT = float(np.finfo(np.float32).tiny) / SCORE_FLOOR, 2.0**27
+LEAST_WEIGHT = float(np.finfo(np.float32).tiny) / SCORE_FLOOR
+LARGEST_WEIGHT = 2.0**27
 
 
 def shorten_scores(graph: gs.Graph, _: Artefact) -> int:
@@ -100,7 +102,8 @@ def shorten_scores(graph: gs.Graph, _: Artefact) -> int:
         add = producer(node.inputs[0], "Add")
         if add is None:
             continue
-        weighed, lookup = producer(add.inputs[0], "Mul"), producer(add.inputs[1])
+        weighed = producer(add.inputs[0], "Mul")
+        lookup = producer(add.inputs[1])
         if weighed is None or lookup is None:
             continue
         if _is_weighed_log(weighed) and _is_lookup(lookup):

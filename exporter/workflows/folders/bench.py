@@ -227,7 +227,8 @@ def _by_gpu(  # noqa: PLR0917  (all of them are measured with)
     advance: Advance,
 ) -> tuple[AtBatch, ...]:
     """Measure all engines at each batch; the folder gets the raw images of its own that it lacks."""
-    first, measured = _any(engines), list[AtBatch]()
+    first = _any(engines)
+    measured = list[AtBatch]()
     require_program(first.manifest.settings.tool, first.manifest.built.tensorrt)
     with _raw_images(images, settings.batches, first.onnx.parent) as raw:
         run = Run(images.shape[1:], settings, plugin, raw)

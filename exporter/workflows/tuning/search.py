@@ -210,7 +210,8 @@ class Search:
             way[0].weights for way in self.ways if way[0].calibrated
         ):
             self._calibrate(name)
-        images, right = len(self.parts["screen"].files), dict[Way, int]()
+        images = len(self.parts["screen"].files)
+        right = dict[Way, int]()
         with self.stages.stage(f"ways to prune, by {images} images") as advance:
             for done, way in enumerate(self.ways, 1):
                 reached = self.in_reach(way)
@@ -409,7 +410,8 @@ class Search:
     def answers(self, candidate: Candidate, *parts: str) -> Predictions:
         """Return the class that a candidate gives each image of some parts: on its target, or in PyTorch."""
         self.seen.add(candidate.on(""))
-        variant, columns = self.variant(candidate), list[Array]()
+        variant = self.variant(candidate)
+        columns = list[Array]()
         for part in parts:
             images = self.parts[part]
             if images.files:
