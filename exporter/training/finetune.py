@@ -188,7 +188,7 @@ class _Trainer:
         try:
             for images, targets in batches:
                 loss = self._step(images.to(device), targets.to(device))
-                total = total + loss * len(images)
+                total += loss * len(images)
                 seen += len(images)
         finally:
             self.forward.eval()
