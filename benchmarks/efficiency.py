@@ -102,19 +102,23 @@ def _row(place: Path) -> list[str]:
     (at,) = result["batches"]
     comparison, selection = at["comparison"], at["selection"]
     round_to = place.stem.split(".round_to")[1].partition(".")[0]
+    cost, ceiling = selection["cost"], selection["ceiling"]
     return [
-        *(result["model"], f"{result['rho']:g}", round_to, str(at["batch"])),
-        *(
-            f"{at['throughput'][role]['images_per_s']:.1f}"
-            for role in ("dense", "pruned")
-        ),
+        result["model"],
+        f"{result['rho']:g}",
+        round_to,
+        str(at["batch"]),
+        f"{at['throughput']['dense']['images_per_s']:.1f}",
+        f"{at['throughput']['pruned']['images_per_s']:.1f}",
         f"{comparison['speedup']:.3f}",
         _quartiles(comparison),
         comparison["outcome"],
-        *(f"{comparison['mac_ratio']:.3f}", f"{comparison['efficiency']:.3f}"),
-        *(f"{selection['cost']['median']:.3f}", _quartiles(selection["cost"])),
-        f"{selection['ceiling']['speedup']:.3f}",
-        f"{selection['ceiling']['efficiency']:.3f}",
+        f"{comparison['mac_ratio']:.3f}",
+        f"{comparison['efficiency']:.3f}",
+        f"{cost['median']:.3f}",
+        _quartiles(cost),
+        f"{ceiling['speedup']:.3f}",
+        f"{ceiling['efficiency']:.3f}",
     ]
 
 

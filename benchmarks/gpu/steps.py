@@ -9,6 +9,7 @@ from pathlib import Path
 
 from exporter.bundled import CIFAR_VIT
 
+STAR_EXPORT = (sys.executable, "-m", "exporter")
 HERE = "benchmarks/gpu"
 
 NAME = "cifar196"
@@ -138,19 +139,8 @@ def _verbs(
         if folder is None:
             yield Step(step, line, lacks=lacks)
         else:
-            yield Step(
-                step,
-                line,
-                (
-                    sys.executable,
-                    "-m",
-                    "exporter",
-                    verb,
-                    str(folder),
-                    *flags[verb],
-                    *plugin,
-                ),
-            )
+            command = (*STAR_EXPORT, verb, str(folder), *flags[verb], *plugin)
+            yield Step(step, line, command)
 
 
 def _cifar_steps(request: Request) -> Iterator[Step]:
@@ -180,30 +170,14 @@ def _commands(cifar: Path, out: Path) -> Mapping[str, tuple[str, ...]]:
     network = (*NETWORK, *_preprocess(), *trained)
     images = ("--images", str(cifar / "train"))
     tested = ("--eval-images", str(cifar / "test"))
+    calibrate = (*STAR_EXPORT, "calibrate", "--recipe", RECIPE, *trained, *images)
     calibrated = ("--calibration", str(calibration), "--mac-reductions", *SHARES)
-    finetune = (
-        sys.executable,
-        "benchmarks/finetuning.py",
-        *network,
-        *images,
-        *tested,
-        *calibrated,
-        *TUNING,
-    )
+    tuning = (*network, *images, *tested, *calibrated, *TUNING)
+    finetune = (sys.executable, "benchmarks/finetuning.py", *tuning)
     return {
         "cifar": _training(cifar, out / f"{CIFAR_VIT.name}.safetensors"),
         NAME: (*_training(cifar, weights), *NETWORK, *EPOCHS),
-        f"{NAME}-calibrate": (
-            sys.executable,
-            "-m",
-            "exporter",
-            "calibrate",
-            "--recipe",
-            RECIPE,
-            *trained,
-            *images,
-            *("--out", str(calibration)),
-        ),
+        f"{NAME}-calibrate": (*calibrate, "--out", str(calibration)),
         f"{NAME}-finetune": (*finetune, "--out", str(out / f"{NAME}-finetune")),
     }
 

@@ -27,28 +27,9 @@ def test_paragraphs_are_wrapped_and_examples_are_not() -> None:
 
 
 def test_flags_are_read_as_the_types_of_their_fields() -> None:
-    example = parse(
-        "--rho",
-        "0.7",
-        "--count",
-        "4",
-        "--batches",
-        "1,8",
-        "--pair",
-        "0.25",
-        "2",
-        "--layout",
-        "padded",
-        "--place",
-        "x",
-        "--named",
-        "a=1",
-        "b=c",
-        "d=(1,2)",
-        "--really",
-        "--word",
-        "b",
-    )
+    line = "--rho 0.7 --count 4 --batches 1,8 --pair 0.25 2 --layout padded --place x"
+    more = "--named a=1 b=c d=(1,2) --really --word b"
+    example = parse(*line.split(), *more.split())
     assert example == Example(
         rho=0.7,
         count=4,

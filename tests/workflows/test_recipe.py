@@ -51,18 +51,10 @@ def written(folder: Path, text: str) -> Path:
 
 
 def test_flags_become_values_of_their_type() -> None:
-    kwargs = ("--model-kwargs", "img_size=32", "patch_size=4", "act_layer=gelu")
-    recipe = parse(
-        "--model",
-        "deit_tiny_patch16_224",
-        "--images",
-        "photos",
-        "--rho",
-        "0.7",
-        "--batch",
-        "4",
-        *(*kwargs, "--set", "model.preprocess.mean=(0.5,0.5,0.5)"),
-    )
+    line = "--model deit_tiny_patch16_224 --images photos --rho 0.7 --batch 4"
+    kwargs = "--model-kwargs img_size=32 patch_size=4 act_layer=gelu"
+    setting = "--set model.preprocess.mean=(0.5,0.5,0.5)"
+    recipe = parse(*line.split(), *kwargs.split(), *setting.split())
     assert recipe.images.images == Path("photos")
     assert recipe.prune.rho == 0.7
     assert recipe.measure.batch == 4
