@@ -132,12 +132,8 @@ def evaluate_models(
             *answers.found, names=names, class_names=source.class_names
         )
         differing = disagreements(*answers.found, images=answers.names)
-    results = {}
-    for model, predicted in zip(ready, answers.found, strict=True):
-        accuracy = predicted.accuracy if predicted.labelled else None
-        results[model.name] = ModelResult(model.source, model.runtime.name, accuracy)
     evaluation = Evaluation(
-        models=results,
+        models=dict(map(_result, ready, answers.found)),
         pair=pair,
         images=len(answers.names),
         skipped=answers.skipped,
@@ -145,6 +141,11 @@ def evaluate_models(
         versions=environment().versions,
     )
     return evaluation, differing
+
+
+def _result(model: EvalModel, predicted: Predictions) -> tuple[str, ModelResult]:
+    accuracy = predicted.accuracy if predicted.labelled else None
+    return model.name, ModelResult(model.source, model.runtime.name, accuracy)
 
 
 def _named(models: "Sequence[AnyModel]") -> list[EvalModel]:
