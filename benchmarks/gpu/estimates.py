@@ -104,7 +104,7 @@ def _heads() -> str:
 def _rows(gpu: str, model: str, estimates: Estimates) -> Iterable[str]:
     """Yield a row for each batch: the speed-ups over dense at each share of MACs saved."""
     unpruned = estimates.of(f"{model}.dense", dense(model))[gpu]
-    pruned: dict[Method, list[dict[int, float]]] = {method: [] for method in METHODS}
+    pruned: dict[Method, list[dict[str, float]]] = {method: [] for method in METHODS}
     for method, times in pruned.items():
         for share in SHARES:
             name = f"{model}.{method}{share:g}"

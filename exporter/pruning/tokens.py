@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
-from typing_extensions import override
+from typing_extensions import Self, override
 
 from exporter.models.base import (
     BlockParts,
@@ -61,13 +61,13 @@ class Tokens(ABC):
     live: Tensor | None
     sizes: Tensor | None = None
 
-    def through(self, block: BlockParts) -> "Tokens":
+    def through(self, block: BlockParts) -> Self:
         """A whole block."""
         tokens = self if block.attention is None else self.attention(block)[0]
         return tokens.mlp(block)
 
     @abstractmethod
-    def attention(self, block: BlockParts) -> tuple["Tokens", Seen]:
+    def attention(self, block: BlockParts) -> tuple[Self, Seen]:
         """A block's attention half, and what it gives beside; the block must have attention."""
 
     @abstractmethod
@@ -79,7 +79,7 @@ class Tokens(ABC):
         """The prefix tokens and the survivors, merged with the patches that join them where any do."""
 
     @abstractmethod
-    def mlp(self, block: BlockParts) -> "Tokens":
+    def mlp(self, block: BlockParts) -> Self:
         """A block's MLP half; the tokens themselves where it has none."""
 
     @abstractmethod
@@ -223,7 +223,7 @@ class Grid(Tokens):
         return self.sizes.log() if self.weighs_keys and self.sizes is not None else None
 
     @override
-    def through(self, block: BlockParts) -> Tokens:
+    def through(self, block: BlockParts) -> "Grid":
         if self.live is None and self.key_bias is None:
             return replace(self, values=whole_block(block, self.values, self.positions))
         return super().through(block)

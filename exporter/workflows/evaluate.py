@@ -125,15 +125,16 @@ def evaluate_models(
     subset = np.array(sorted(source.class_names)) if settings.subset else None
     with stages.stage("images") as advance:
         answers = predict_models(ready, source, settings.batch, advance, classes=subset)
+    predictions = answers.found
     pair, differing = None, tuple[Disagreement, ...]()
-    if len(ready) == 2:
+    if len(predictions) == 2:
         names = [model.name for model in ready]
         pair = compare_predictions(
-            *answers.found, names=names, class_names=source.class_names
+            *predictions, names=names, class_names=source.class_names
         )
-        differing = disagreements(*answers.found, images=answers.names)
+        differing = disagreements(*predictions, images=answers.names)
     evaluation = Evaluation(
-        models=dict(map(_result, ready, answers.found)),
+        models=dict(map(_result, ready, predictions)),
         pair=pair,
         images=len(answers.names),
         skipped=answers.skipped,

@@ -34,8 +34,8 @@ def expand_factors(graph: gs.Graph, artefact: Artefact) -> int:
     keeps all behind it fp32.
     """
     dissimilarity = partial(_expand_dissimilarity, heads=artefact.spec.num_heads)
-    writers = {ATTENTION_RECEIVED: _expand_received, DISSIMILARITY: dissimilarity}
-    return expand(graph, writers)
+    received = _expand_received
+    return expand(graph, {ATTENTION_RECEIVED: received, DISSIMILARITY: dissimilarity})
 
 
 def _expand_received(op: Builder, node: gs.Node) -> gs.Variable:
