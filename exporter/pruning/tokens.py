@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
-from typing_extensions import Self, override
+from typing_extensions import override
 
 from exporter.models.base import (
     BlockParts,
@@ -61,13 +61,12 @@ class Tokens(ABC):
     live: Tensor | None
     sizes: Tensor | None = None
 
-    def through(self, block: BlockParts) -> Self:
+    @abstractmethod
+    def through(self, block: BlockParts) -> "Tokens":
         """A whole block."""
-        tokens = self if block.attention is None else self.attention(block)[0]
-        return tokens.mlp(block)
 
     @abstractmethod
-    def attention(self, block: BlockParts) -> tuple[Self, Seen]:
+    def attention(self, block: BlockParts) -> tuple["Tokens", Seen]:
         """A block's attention half, and what it gives beside; the block must have attention."""
 
     @abstractmethod
@@ -79,7 +78,7 @@ class Tokens(ABC):
         """The prefix tokens and the survivors, merged with the patches that join them where any do."""
 
     @abstractmethod
-    def mlp(self, block: BlockParts) -> Self:
+    def mlp(self, block: BlockParts) -> "Tokens":
         """A block's MLP half; the tokens themselves where it has none."""
 
     @abstractmethod
@@ -226,7 +225,8 @@ class Grid(Tokens):
     def through(self, block: BlockParts) -> "Grid":
         if self.live is None and self.key_bias is None:
             return replace(self, values=whole_block(block, self.values, self.positions))
-        return super().through(block)
+        grid = self if block.attention is None else self.attention(block)[0]
+        return grid.mlp(block)
 
     @override
     def attention(self, block: BlockParts) -> tuple["Grid", Seen]:
@@ -314,6 +314,11 @@ class Packed(Tokens):
         return _packed(
             grid.values.flatten(0, 1), grid.prefix, slots, positions, decision
         )
+
+    @override
+    def through(self, block: BlockParts) -> "Packed":
+        packed = self if block.attention is None else self.attention(block)[0]
+        return packed.mlp(block)
 
     @override
     def attention(self, block: BlockParts) -> tuple["Packed", Seen]:
