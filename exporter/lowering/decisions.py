@@ -38,8 +38,8 @@ from exporter.tensor_names import (
 )
 from exporter.vocabulary import Layout
 
-# What has an output with a name; packing has none.
-DECIDING = {*MARKERS, CDF_RETAIN, CDF_RETAIN_PADDED} - {PACK_TOKENS}
+# What a pruning layer may have, beside its attention, with an output that has a name.
+DECIDING = {*MARKERS, CDF_RETAIN, CDF_RETAIN_PADDED} - {ATTENTION, PACK_TOKENS}
 # The marker of an intra-layer factor, and the name of its result. The probe's attention needs none.
 FACTOR_MARKERS = {
     methods.CLASS.name: (CLASS_ROW, class_row_name),

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from exporter.ops.counts import joined_patches
 from exporter.ops.factors import WIDEST_GAP, directions, operator, without_gradient
-from exporter.ops.selection import behind_prefix, keep_top_k
+from exporter.ops.selection import keep_top_k, with_prefix_rows
 
 
 @operator(
@@ -103,7 +103,7 @@ def _weights(
 ) -> tuple[Tensor, Tensor]:
     """Return the share of each token in each merged one, [batch, prefix + kept, tokens], and the merged sizes."""
     survivors = torch.arange(prefix + kept, device=into.device)
-    joins = behind_prefix(into, prefix).unsqueeze(1) == survivors.unsqueeze(1)
+    joins = with_prefix_rows(into, prefix).unsqueeze(1) == survivors.unsqueeze(1)
     weights = joins.float() if sizes is None else joins * sizes.float().unsqueeze(1)
     total = weights.sum(dim=-1, keepdim=True)
     return weights / total, total.squeeze(-1)

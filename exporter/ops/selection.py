@@ -94,14 +94,14 @@ def _scatter_back(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None]:
 take_tokens.register_autograd(_scatter_back, setup_context=_save_rows)
 
 
-def behind_prefix(index: Int[Tensor, "b k"], prefix: int) -> Int[Tensor, "b s"]:
+def with_prefix_rows(index: Int[Tensor, "b k"], prefix: int) -> Int[Tensor, "b s"]:
     """Return the rows of the prefix tokens, then those of the patches with these indices."""
     rows = torch.arange(prefix, device=index.device).expand(index.shape[0], -1)
     return torch.cat([rows, index + prefix], dim=1)
 
 
 def _rows(tokens: Tensor, keep: Tensor, num_prefix_tokens: int) -> Tensor:
-    rows = behind_prefix(keep, num_prefix_tokens)
+    rows = with_prefix_rows(keep, num_prefix_tokens)
     return rows.unsqueeze(-1).expand(-1, -1, tokens.shape[2])
 
 
