@@ -12,10 +12,8 @@ from exporter.lowering.markers import (
     CLASS_ROW,
     DISSIMILARITY,
     KEEP_TOP_K,
-    MARKERS,
     MERGE_INTO,
     MERGE_TOKENS,
-    PACK_TOKENS,
     PAIR_TOKENS,
     TAKE_TOKENS,
 )
@@ -38,8 +36,19 @@ from exporter.tensor_names import (
 )
 from exporter.vocabulary import Layout
 
-# What a pruning layer may have, beside its attention, with an output that has a name.
-DECIDING = {*MARKERS, CDF_RETAIN, CDF_RETAIN_PADDED} - {ATTENTION, PACK_TOKENS}
+# What a pruning layer may have, beside its attention.
+OF_PRUNING = (
+    KEEP_TOP_K,
+    CDF_RETAIN,
+    CDF_RETAIN_PADDED,
+    TAKE_TOKENS,
+    PAIR_TOKENS,
+    MERGE_INTO,
+    MERGE_TOKENS,
+    CLASS_ROW,
+    ATTENTION_RECEIVED,
+    DISSIMILARITY,
+)
 # The marker of an intra-layer factor, and the name of its result. The probe's attention needs none.
 FACTOR_MARKERS = {
     methods.CLASS.name: (CLASS_ROW, class_row_name),
@@ -82,7 +91,7 @@ def _names(artefact: Artefact) -> dict[str, list[tuple[str, ...]]]:
             tuple(name(layer) for name in namers) for layer in schedule.pruning_layers
         ]
 
-    names: dict[str, list[tuple[str, ...]]] = {kind: [] for kind in sorted(DECIDING)}
+    names: dict[str, list[tuple[str, ...]]] = {kind: [] for kind in OF_PRUNING}
     if scorer.pairs:
         names[PAIR_TOKENS] = of_layers(keep_name, into_name)
     else:
