@@ -9,6 +9,7 @@ from msgspec import Meta
 from exporter.settings.fields import Natural, Positive, Share, Weight
 from exporter.tensor_names import keep_name
 from exporter.vocabulary import (
+    PROBLEM_TYPES,
     Anchors,
     CropMode,
     CropRounding,
@@ -102,8 +103,9 @@ class ModelSpec:
     weight of the intra-layer score if the user gives none. `num_class_tokens` is how many of the prefix tokens, the
     first ones, a head reads: the mean of their attention is the intra-layer score; 0 where a head pools patches.
     `probe_rows` are the attention rows of a pooling by attention, 0 for a head without one. `class_names` are in
-    the order of the logits, none where they are not known. `read_tokens` is how many of the first tokens the
-    outputs read after the last block: in the last attention no other token asks or goes on. 0: all are computed.
+    the order of the head's numbers, none where they are not known. `read_tokens` is how many of the first tokens
+    the outputs read after the last block: in the last attention no other token asks or goes on. 0: all are
+    computed.
     """
 
     name: str
@@ -149,28 +151,28 @@ class ModelSpec:
         return self.attention_layers[-1] if self.read_tokens else 0
 
     @property
-    def num_classes(self) -> int:
-        """Number of logits; 0 if the model has none."""
-        return next(
-            (
-                output.channels
-                for output in self.outputs
-                if output.kind == OutputKind.LOGITS
-            ),
-            0,
-        )
+    def head(self) -> Output | None:
+        """The output of its head: classes, labels or values; None for a tower."""
+        heads = (output for output in self.outputs if output.kind in PROBLEM_TYPES)
+        return next(heads, None)
 
     @property
-    def embedding(self) -> str:
-        """Name of the first embedding that the model gives; "" if it gives none."""
-        return next(
-            (
-                output.name
-                for output in self.outputs
-                if output.kind == OutputKind.EMBEDDING
-            ),
-            "",
-        )
+    def num_classes(self) -> int:
+        """Number of logits; 0 if the model has none."""
+        head = self.head
+        has_classes = head is not None and head.kind == OutputKind.LOGITS
+        return head.channels if head and has_classes else 0
+
+    @property
+    def head_channels(self) -> int:
+        """Number of classes, labels or values; 0 for a tower."""
+        return self.head.channels if self.head else 0
+
+    @property
+    def vectors(self) -> tuple[Output, ...]:
+        """The outputs of an image that have no classes: labels, values and embeddings."""
+        kinds = (OutputKind.LABELS, OutputKind.VALUES, OutputKind.EMBEDDING)
+        return tuple(output for output in self.outputs if output.kind in kinds)
 
     @property
     def num_patches(self) -> int:

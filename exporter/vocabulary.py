@@ -126,15 +126,27 @@ class InputKind(Word):
 class OutputKind(Word):
     """The kind of a model's output, which determines how two runtimes are compared.
 
-    LOGITS [batch, classes]: by the best classes. EMBEDDING [batch, channels]: by the cosine between both sides.
+    LOGITS [batch, classes]: by the best classes. LABELS [batch, labels]: each is a yes above 0, by the side of it.
+    VALUES [batch, values]: numbers in units of their own, by their difference. EMBEDDING [batch, channels]: by the
+    cosine between both sides.
     TOKENS: the remaining patches after the final norm [batch, k, channels], with their positions: by the cosine of
     each token. GRID [batch, patches, channels]: a token for every patch of the image, compared like TOKENS.
     """
 
     LOGITS = "logits"
+    LABELS = "labels"
+    VALUES = "values"
     EMBEDDING = "embedding"
     TOKENS = "tokens"
     GRID = "grid"
+
+
+# What the numbers of a head are, and Hugging Face's words for it.
+PROBLEM_TYPES = {
+    OutputKind.LOGITS: "single_label_classification",
+    OutputKind.LABELS: "multi_label_classification",
+    OutputKind.VALUES: "regression",
+}
 
 
 class Precision(Word):

@@ -124,10 +124,15 @@ def test_patches_left_are_static_until_an_image_decides(tiny_vit: PrunableViT) -
         )
 
 
-def test_the_embedding_is_the_first_output_of_its_kind(tiny_vit: PrunableViT) -> None:
-    several = (
-        Output("logits", OutputKind.LOGITS),
-        Output("pooled", OutputKind.EMBEDDING),
+def test_numbers_are_classes_or_vectors(tiny_vit: PrunableViT) -> None:
+    pooled, values = (
+        Output("pooled", OutputKind.EMBEDDING, 48),
+        Output("values", OutputKind.VALUES, 3),
     )
-    assert tiny_vit.spec.embedding == ""
-    assert replace(tiny_vit.spec, outputs=several).embedding == "pooled"
+    spec = tiny_vit.spec
+    assert (spec.num_classes, spec.head_channels, spec.vectors) == (7, 7, ())
+    tower = replace(spec, outputs=(pooled,))
+    assert (tower.num_classes, tower.head_channels, tower.head) == (0, 0, None)
+    both = replace(spec, outputs=(values, pooled))
+    assert (both.num_classes, both.head_channels, both.head) == (0, 3, values)
+    assert both.vectors == (values, pooled)

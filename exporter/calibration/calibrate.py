@@ -39,6 +39,7 @@ from exporter.machine import job_identity
 from exporter.models.base import PrunableViT
 from exporter.processes import processes
 from exporter.records import ModelSpec
+from exporter.vocabulary import OutputKind
 
 
 def resized_to(calibration: Calibration, spec: ModelSpec) -> Calibration:
@@ -150,7 +151,7 @@ def calibrate(
         writable_file(partial)
     if settings.relevance:
         _check_head(vit)
-    classes = settings.classes_of(explained_outputs(vit), vit.spec.name)
+    classes = _explained(vit, settings)
     planned = planned_images(images, settings)
     digest = dataset_sha256([item.file for item in planned])
     model = (vit.spec, vit.weights_sha256, vit.device.type)
@@ -190,7 +191,7 @@ def relevance_maps(
     Returns:
         [images, layers, patches] ≥ 0; 0 in a layer where no class had a score.
     """
-    classes = settings.classes_of(explained_outputs(vit), vit.spec.name)
+    classes = _explained(vit, settings)
     scorer = in_dtype(vit, getattr(torch, settings.dtype))
     inputs = torch.from_numpy(normalise(pixels, vit.spec.preprocessing)).to(vit.device)
     maps = []
@@ -239,6 +240,18 @@ def _goal(done: int, planned: int, settings: CalibrationSettings) -> int:
     if settings.max_images != "auto":
         return planned
     return min(planned, next(check for check in CHECKS if check >= done))
+
+
+def _explained(vit: PrunableViT, settings: CalibrationSettings) -> int:
+    """Return how many numbers of the head are explained: classes and labels by their rank, values all."""
+    most = explained_outputs(vit)
+    count = settings.classes_of(most, vit.spec.name)
+    ranks = all(output.kind != OutputKind.VALUES for output in vit.outputs)
+    if settings.relevance and count < most and not ranks:
+        got = f"{count} of the {most} values of {vit.spec.name}"
+        hint = f"--set calibrate.gamma={most}; --scorer received needs none"
+        raise CalibrationError("relevance", got, "all: none ranks before others", hint)
+    return count
 
 
 def _check_head(vit: PrunableViT) -> None:

@@ -143,8 +143,10 @@ def _cells(report: Report) -> dict[str, dict[str, str]]:
         cells["points"] = lost
     elif loss:
         cells["same class"] = {"pruned": f"{loss.agreement:.2%}"}
-    if agreed := report.agreement:
-        cells["cosine"] = {"pruned": agreed.cosine_words}
+    if report.agreement:
+        cells["cosine"] = {"pruned": report.agreement.words}
+    if report.deviations:
+        cells[report.deviations.column] = {"pruned": report.deviations.words}
     return cells | _speed_cells(report)
 
 
@@ -194,9 +196,8 @@ def _lines(reports: Sequence[Report]) -> Iterator[str]:
             yield f"{method}, points of top-1: {report.loss.words}"
         if report.refit:
             yield f"{method}, refit: {report.refit.words}"
-        if report.agreement and report.agreement.retrieval:
-            for name, value in report.agreement.retrieval.rows.items():
-                yield f"{method}, {name}: {value}"
+        for name, value in (report.likeness.rows if report.likeness else {}).items():
+            yield f"{method}, {name}: {value}"
     for tuned in first.tuned.every if first.tuned else ():
         yield f"as fine-tuned, points of top-1: {tuned.loss.words}, {tuned.words}"
 

@@ -2,7 +2,8 @@
 
 Takes an export folder, ONNX files, engines, or PyTorch models (--model, --schedule): at most two models, which see
 the same images in one pass. Images are a folder with one folder per class, or WebDataset tar files. Without labels,
-only the agreement of two models is measured. Image towers have no classes: their embeddings are compared.
+only the agreement of two models is measured. Models without classes are compared by their labels, their values, or,
+image towers, by their embeddings.
 """
 
 import argparse
@@ -126,7 +127,7 @@ def _models(
 
 
 def _print(result: "Evaluation") -> None:
-    if result.agreement is None:
+    if result.likeness is None:
         rows = []
         for name, model in result.models.items():
             cells = ["", "", ""]
@@ -145,12 +146,9 @@ def _lines(result: "Evaluation") -> Iterator[str]:
     yield from skipped_lines({"evaluation": result.skipped})
     if result.pair is not None:
         yield from _pair_lines(result.pair)
-    if (agreed := result.agreement) is not None:
-        yield f"{agreed.images} images: cosine of the embeddings {agreed.cosine_words}"
-        if agreed.retrieval is not None:
-            yield from (
-                f"{name}: {value}" for name, value in agreed.retrieval.rows.items()
-            )
+    if (likeness := result.likeness) is not None:
+        yield f"{likeness.images} images: {likeness.title} {likeness.words}"
+        yield from (f"{name}: {value}" for name, value in likeness.rows.items())
 
 
 def _pair_lines(pair: PairResult) -> Iterator[str]:

@@ -59,6 +59,7 @@ def load_vit(request: ModelRequest, device: str = "cpu") -> PrunableViT:
         source.preprocessing,
         class_names=named,
         sources=source.sources,
+        head=source.head,
     )
     vit = with_weights(vit, depth, state, str(request.checkpoint), source.requested)
     moved(vit.model, device)

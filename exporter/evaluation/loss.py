@@ -1,8 +1,10 @@
 """What the second of two models loses against the first on the same images, and how much of it was won back."""
 
 import logging
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
@@ -16,9 +18,9 @@ from exporter.intervals import (
     mean_interval,
     wilson,
 )
-from exporter.records import Pair
+from exporter.records import Output, Pair
 from exporter.tensor_names import Array
-from exporter.vocabulary import Status
+from exporter.vocabulary import OutputKind, Status
 
 logger = logging.getLogger(__name__)
 
@@ -298,9 +300,160 @@ class Agreement:
     retrieval: Retrieval | None = None
 
     @property
-    def cosine_words(self) -> str:
+    def title(self) -> str:
+        """What the words are of."""
+        return "cosine of the embeddings"
+
+    @property
+    def words(self) -> str:
         """The mean, with the lowest beside it."""
         return f"{self.embedding_cosine:.4f} (lowest {self.embedding_cosine_least:.4f})"
+
+    @property
+    def sentence(self) -> str:
+        """The words in a sentence."""
+        return f"embeddings at a cosine of {self.words}"
+
+    @property
+    def rows(self) -> dict[str, str]:
+        """What else there is for people, by what it is."""
+        return {} if self.retrieval is None else self.retrieval.rows
+
+    @property
+    def is_near(self) -> bool:
+        """Whether no image is likely to be taken for another."""
+        return self.embedding_cosine_least >= NEAR
+
+
+@dataclass(frozen=True)
+class Deviation:
+    """How far one number of a head is from the dense model's over the images.
+
+    A label has `same_side`, the share of images on which both models say yes or both say no, with its 95 % interval
+    (Wilson). A value has the mean and the largest absolute difference, and the standard deviation `std` of the
+    dense model's, in its own unit; and the correlation of both models' values, None where one side is the same for
+    all images.
+    """
+
+    name: str
+    same_side: float | None = None
+    same_side_interval: Interval | None = None
+    mean_difference: float | None = None
+    largest_difference: float | None = None
+    std: float | None = None
+    correlation: float | None = None
+
+    @property
+    def moved(self) -> float:
+        """The share of images whose label is another, or the mean difference in deviations of the dense value."""
+        if self.same_side is not None:
+            return 1.0 - self.same_side
+        assert self.mean_difference is not None and self.std is not None
+        if self.mean_difference == 0:
+            return 0.0
+        return self.mean_difference / self.std if self.std else math.inf
+
+    @property
+    def words(self) -> str:
+        """All of it in a line."""
+        if self.same_side is not None and self.same_side_interval is not None:
+            low, high = self.same_side_interval
+            return f"{self.same_side:.2%} the same (95 % {low:.2%} to {high:.2%})"
+        correlation = "none" if self.correlation is None else f"{self.correlation:.4f}"
+        return (
+            f"{self.mean_difference:.4g} on average, at most {self.largest_difference:.4g} "
+            f"(the value's deviation is {self.std:.4g}); correlation {correlation}"
+        )
+
+
+# The numbers of a head that are listed, those that moved most; JSON has all.
+MOST_LISTED = 5
+
+
+@dataclass(frozen=True)
+class Deviations:
+    """How the labels or the values of a head differ from the dense model's on the same images."""
+
+    images: int
+    numbers: tuple[Deviation, ...]
+
+    @property
+    def title(self) -> str:
+        """What the words are of."""
+        if self.numbers[0].same_side is None:
+            return "mean difference of the values, in their deviations"
+        return "the same labels"
+
+    @property
+    def column(self) -> str:
+        """The title of a narrow column."""
+        return "difference" if self.numbers[0].same_side is None else "same labels"
+
+    @property
+    def words(self) -> str:
+        """The mean over the numbers, with the worst one beside it."""
+        moved = [number.moved for number in self.numbers]
+        mean, most = sum(moved) / len(moved), max(moved)
+        if math.isinf(most):
+            return "not told: the dense model's values do not vary"
+        if self.numbers[0].same_side is None:
+            return f"{mean:.2%} (largest {most:.2%})"
+        return f"{1 - mean:.2%} (lowest {1 - most:.2%})"
+
+    @property
+    def sentence(self) -> str:
+        """The words in a sentence."""
+        if self.numbers[0].same_side is None:
+            return f"values that differ by {self.words} of their deviations"
+        return f"the same labels on {self.words}"
+
+    @property
+    def rows(self) -> dict[str, str]:
+        """Those that moved most for people, by name."""
+        worst = sorted(self.numbers, key=lambda number: -number.moved)
+        return {number.name: number.words for number in worst[:MOST_LISTED]}
+
+    @property
+    def is_near(self) -> bool:
+        """Whether no label or value is another for a tenth of the images, or by a tenth of its deviation."""
+        return max(number.moved for number in self.numbers) <= 1 - NEAR
+
+
+def deviations_of(
+    first: Array, second: Array, output: Output, names: Sequence[str] = ()
+) -> Deviations:
+    """Compare the labels or values that two models give for the same images, each [images, numbers].
+
+    `names` are those of the numbers; without, they are counted.
+    """
+    names = names or [f"{output.kind[:-1]} {place}" for place in range(first.shape[1])]
+    judge = _label if output.kind == OutputKind.LABELS else _value
+    columns = zip(names, first.T.astype(float), second.T.astype(float), strict=True)
+    deviations = Deviations(len(first), tuple(judge(*column) for column in columns))
+    if not deviations.is_near:
+        text = "%s: %s; of %s: %s"
+        worst, words = next(iter(deviations.rows.items()))
+        logger.warning(text, deviations.title, deviations.words, worst, words)
+    return deviations
+
+
+def _label(name: str, first: Array, second: Array) -> Deviation:
+    same, images = int(((first > 0) == (second > 0)).sum()), len(first)
+    return Deviation(name, same / images, wilson(same, images))
+
+
+def _value(name: str, first: Array, second: Array) -> Deviation:
+    difference, varies = (
+        np.abs(second - first),
+        np.ptp(first) > 0 and np.ptp(second) > 0,
+    )
+    return Deviation(
+        name,
+        mean_difference=float(difference.mean()),
+        largest_difference=float(difference.max()),
+        std=float(first.std()),
+        correlation=float(np.corrcoef(first, second)[0, 1]) if varies else None,
+    )
 
 
 def agreement_of(first: Embeddings, second: Embeddings) -> Agreement:
@@ -317,6 +470,15 @@ def agreement_of(first: Embeddings, second: Embeddings) -> Agreement:
         logger.warning(text, (cosine < NEAR).sum(), len(cosine), NEAR, least)
     retrieval = _retrieval(ours, theirs, first.labels) if len(ours) > 1 else None
     return Agreement(len(ours), float(cosine.mean()), least, retrieval)
+
+
+def compare_vectors(
+    first: Embeddings, second: Embeddings, output: Output, names: Sequence[str] = ()
+) -> dict[str, Any]:
+    """Compare an output without classes of two models: return its `agreement`, or of a head its `deviations`."""
+    if output.kind == OutputKind.EMBEDDING:
+        return {"agreement": agreement_of(first, second)}
+    return {"deviations": deviations_of(first.values, second.values, output, names)}
 
 
 def _retrieval(ours: Array, theirs: Array, labels: Array) -> Retrieval:

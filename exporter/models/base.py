@@ -19,7 +19,7 @@ from torch.nn import functional as F
 from exporter.models.parts import Linear, Pooling, Rotary
 from exporter.records import ModelSpec, Output
 from exporter.tensor_names import LOGITS
-from exporter.vocabulary import OutputKind
+from exporter.vocabulary import PROBLEM_TYPES, OutputKind
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -182,7 +182,7 @@ class PrunableViT(ABC):
     def _is_before_classifier(self, output: Output) -> bool:
         if output.kind != OutputKind.EMBEDDING:
             return False
-        return any(usual.kind == OutputKind.LOGITS for usual in self.outputs)
+        return any(usual.kind in PROBLEM_TYPES for usual in self.outputs)
 
     @property
     def device(self) -> torch.device:

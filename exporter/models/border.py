@@ -20,7 +20,7 @@ from exporter.errors import ModelError, reason_of
 from exporter.models.base import PrunableViT, attention_half, mlp_half
 from exporter.models.huggingface.instances import is_instance, results_of
 from exporter.records import Output
-from exporter.tensor_names import EMBEDDING, TOKENS
+from exporter.tensor_names import EMBEDDING, LOGITS, TOKENS
 from exporter.vocabulary import OutputKind
 
 # How far rounding takes two ways to compute the same, in standard deviations: as `check` has it for a runtime.
@@ -148,6 +148,8 @@ def _library_values(
     if vit.outputs[0].name != EMBEDDING:
         # Of a tower with text embeddings, the projection is a part of the classes' layer.
         values.pop(EMBEDDING, None)
+    if LOGITS in values:
+        values[vit.outputs[0].name] = values.pop(LOGITS)
     places = (PATCHES, *map(_block, range(1, vit.spec.depth + 1)))
     return {**dict(zip(places, tokens, strict=False)), **values}
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from exporter.errors import ArtefactError, reason_of
 from exporter.files import regular, written_beside
 from exporter.formats.canonical_json import from_json, to_json
+from exporter.vocabulary import OutputKind
 
 if TYPE_CHECKING:
     from torch import nn
@@ -30,7 +31,7 @@ class Identity:
     """How to build a network: its name in artefacts, its architecture with arguments, and its preprocessing.
 
     `preprocessing` has overrides of the architecture's own, by timm's keys. `class_names` are in the order of the
-    logits, none where they are not known.
+    head's numbers, none where they are not known; `head` says what these are.
     """
 
     name: str
@@ -38,6 +39,7 @@ class Identity:
     model_kwargs: dict[str, Any] = field(default_factory=dict)
     preprocessing: dict[str, Any] = field(default_factory=dict)
     class_names: tuple[str, ...] = ()
+    head: OutputKind = OutputKind.LOGITS
 
 
 def save_weights(

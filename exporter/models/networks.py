@@ -20,6 +20,7 @@ from exporter import bundled
 from exporter.errors import CheckpointError, HubError, ModelError, reason_of
 from exporter.models import torchvision_vit
 from exporter.models.hub import hub_or_cache
+from exporter.models.huggingface.kinds import head_of
 from exporter.models.huggingface.repository import Repository, is_path, repository_of
 from exporter.models.identity import CHECKPOINT, Identity, read_identity
 from exporter.models.listed import model_list
@@ -29,6 +30,7 @@ from exporter.models.request import ModelRequest
 from exporter.models.timm_arguments import WRONG_ARGUMENTS, arguments, check_texts
 from exporter.models.training_arguments import saved_preprocessing
 from exporter.records import GUESS, Sources
+from exporter.vocabulary import OutputKind
 
 # Methods of a tensor that initialisations call, and functions of torch.nn.init: they write values alone.
 WRITES = {
@@ -124,6 +126,7 @@ def source_of(request: ModelRequest) -> Source:
         repository=repository if checkpoint is None else None,
         requested=frozenset(request.model_kwargs),
         sources=replace(source.sources, preprocessing=prepared_by),
+        head=OutputKind(request.head or source.head),
     )
 
 
@@ -133,9 +136,13 @@ def identity_of(
     """Return what a checkpoint of the requested model says of its network."""
     source = source_of(request)
     kwargs = {**source.model_kwargs, "num_classes": num_classes}
-    preprocessing = dict(source.preprocessing)
     return Identity(
-        source.name, source.architecture, kwargs, preprocessing, class_names
+        source.name,
+        source.architecture,
+        kwargs,
+        dict(source.preprocessing),
+        class_names,
+        source.head,
     )
 
 
@@ -165,7 +172,13 @@ def _of_repository(repository: Repository, request: ModelRequest) -> Source:
     names, named_by = repository.class_names
     sources = Sources("its config", prepared_by, named_by)
     return Source(
-        repository.name, architecture, kwargs, preprocessing, names, sources=sources
+        repository.name,
+        architecture,
+        kwargs,
+        preprocessing,
+        names,
+        head_of(repository.config),
+        sources=sources,
     )
 
 

@@ -114,6 +114,7 @@ def _merged(module: nn.Module) -> nn.Linear | None:
     if not isinstance(expected, Tensor) or weight.shape[:-1] != units.shape[:-1]:
         return None
     linear = nn.Linear(channels, weight.shape[-1]).to(like)
+    linear.requires_grad_(any(own.requires_grad for own in module.parameters()))
     linear.weight.copy_(weight[0].T)
     assert linear.bias is not None
     linear.bias.copy_(bias[0, 0])

@@ -26,18 +26,26 @@ from exporter.models.class_names import (
     network_names,
 )
 from exporter.models.fitting import Change, explained
-from exporter.models.huggingface.instances import converted, is_instance
+from exporter.models.huggingface.instances import (
+    config_of,
+    converted,
+    frozen_in,
+    is_instance,
+)
+from exporter.models.huggingface.kinds import head_of
 from exporter.models.listed import Answer, Shape
 from exporter.models.lvvit import LvVit, LvVitAdapter
 from exporter.models.networks import NO_SUCH_MODEL, Source, create, source_of
 from exporter.models.provenance import guessed_for, log_guess, overridden
 from exporter.models.request import ModelRequest
+from exporter.models.spec import with_head
 from exporter.models.timm_adapters import TimmEva, TimmViT
 from exporter.models.timm_arguments import running_with
 from exporter.models.torchvision_vit import TorchvisionViT
 from exporter.models.weights import class_count, load_into, read_state_dict
 from exporter.models.zero_shot import read_text_embeddings, zero_shot
 from exporter.records import Sources
+from exporter.vocabulary import OutputKind
 
 logger = logging.getLogger(__name__)
 
@@ -161,6 +169,7 @@ def adapt(
     *,
     class_names: ClassNames = NAMELESS,
     sources: Sources | None = None,
+    head: str | None = None,
 ) -> PrunableViT:
     """Wrap a ViT instance in its adapter; it is put in eval mode and frozen, not copied.
 
@@ -169,7 +178,7 @@ def adapt(
     text embeddings makes a tower a classifier. The names of its classes are those of the embeddings, else
     `class_names`, else those of its own config, if there are as many as logits. Whether the adapter computes what
     the instance computes is for `exporter.models.border` to say. Without `sources`, it is the instance that tells,
-    and its preprocessing is a guess but for what is given.
+    and its preprocessing is a guess but for what is given; without `head`, its config says what its numbers are.
 
     Raises:
         ModelError: It cannot be pruned, or the embeddings are not of its width.
@@ -182,8 +191,10 @@ def adapt(
     named, values = network_names(model), dict(preprocessing or {})
     sources = sources or Sources("the module", overridden(guessed_for(model), values))
     if is_instance(model):
-        named = config_names(model.config, name)
+        named, library_model = config_names(model.config, name), model
         model, usual = converted(model, name)
+        head = head or head_of(config_of(library_model))
+        frozen = frozen_in(model, library_model, name)
         values = {**usual, **values}
     named = class_names if class_names.names else named
     if text_embeddings is not None:
@@ -194,10 +205,10 @@ def adapt(
         if isinstance(model, network):
             vit = adapter(model.eval().requires_grad_(False), name, values)
             vit.frozen = frozen
-            fitting = named if len(named.names) == vit.spec.num_classes else NAMELESS
+            fitting = named if len(named.names) == vit.spec.head_channels else NAMELESS
             sources = replace(sources, class_names=fitting.source)
             vit.spec = replace(vit.spec, class_names=fitting.names, sources=sources)
-            return vit
+            return with_head(vit, OutputKind(head or OutputKind.LOGITS))
     got = f"a {type(model).__name__}, which has no adapter"
     if type(model) in NOT_ADAPTED:
         got = f"{got}: {NOT_ADAPTED[type(model)]}"
@@ -222,12 +233,13 @@ def _adapted(network: nn.Module, request: ModelRequest, source: Source) -> Pruna
         texts,
         class_names=named,
         sources=source.sources,
+        head=source.head,
     )
     if file is None or texts is not None:
         return vit
     if saved.names and not vit.spec.class_names:
         text = "%s names %d classes, its head has %d: not used"
-        logger.warning(text, file, len(saved.names), vit.spec.num_classes)
+        logger.warning(text, file, len(saved.names), vit.spec.head_channels)
     elif vit.spec.class_names and not saved.names:
         text = "%s has no class names: those that come with %s are used"
         logger.warning(text, file, request.name)
@@ -250,15 +262,13 @@ def _has_weights(module: nn.Module, *, recurse: bool = True) -> bool:
 
 
 def check_trainable(vit: PrunableViT) -> None:
-    """Raise ModelError where nothing is to be trained, or what is frozen has other names in the network."""
+    """Raise ModelError where nothing is to be trained, or what is frozen is no whole parameter of the network."""
     own = {id(parameter) for parameter in vit.model.parameters()}
     frozen = {id(parameter) for parameter in vit.frozen}
     if not frozen <= own:
-        got = "a model of transformers with frozen parameters"
-        hint = "unfreeze them, or load it by its folder"
-        raise ModelError(
-            vit.spec.name, got, "one whose parameters are all trained", hint
-        )
+        got = "a frozen part of a parameter that is trained"
+        expected = "query, key and value alike, no projection beside text embeddings"
+        raise ModelError(vit.spec.name, got, expected, "unfreeze it")
     if frozen == own:
         got = "a model whose parameters are all frozen"
         raise ModelError(vit.spec.name, got, "one that can be trained", "unfreeze some")

@@ -7,6 +7,7 @@ from msgspec import Meta
 
 from exporter.files import GivenPath
 from exporter.settings.fields import Positive, Settings, option
+from exporter.vocabulary import PROBLEM_TYPES
 
 # timm's keys that a user may override; the input size is set by `model_kwargs`.
 PREPROCESS_KEYS = (
@@ -72,5 +73,12 @@ class ModelRequest(Settings):
     recalibrate: bool = option(
         False,
         "Accept pruning settings other than those that the checkpoint was trained with.",
+        flag=False,
+    )
+    head: str | None = option(
+        None,
+        "What the numbers of the head are: logits of classes, labels (each a yes above 0), or values of a "
+        "regression; by default what the model's config says, else logits.",
+        choices=map(str, PROBLEM_TYPES),
         flag=False,
     )

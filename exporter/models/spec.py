@@ -16,7 +16,13 @@ from exporter.models.base import AttentionParts, BlockParts, PrunableViT
 from exporter.models.parts import AttentionPooling, Linear
 from exporter.records import BlockMacs, ModelSpec, Output, Preprocessing
 from exporter.tensor_names import EMBEDDING, GRID, TOKENS, layer_name
-from exporter.vocabulary import CropMode, CropRounding, Interpolation, OutputKind
+from exporter.vocabulary import (
+    PROBLEM_TYPES,
+    CropMode,
+    CropRounding,
+    Interpolation,
+    OutputKind,
+)
 
 DEFAULT_ALPHA = 0.15  # STAR's value for DeiT
 
@@ -302,7 +308,34 @@ def with_outputs(vit: PrunableViT, names: Sequence[str]) -> PrunableViT:
         patch_head_macs=patch_head_macs,
     )
     spec = replace(spec, read_tokens=_tokens_read(vit, named, spec))
-    chosen.spec = spec if spec.num_classes else replace(spec, class_names=())
+    chosen.spec = spec if spec.head else replace(spec, class_names=())
+    return chosen
+
+
+def with_head(vit: PrunableViT, kind: OutputKind) -> PrunableViT:
+    """Return the same model, the numbers of whose head are of a kind, which names the output; weights are shared.
+
+    Raises:
+        ModelError: There is no head.
+    """
+    head = vit.spec.head
+    if kind == (OutputKind.LOGITS if head is None else head.kind):
+        return vit
+    if head is None:
+        got, expected = f"{kind} of a tower", "a model with a head"
+        raise ModelError(f"{vit.spec.name}: head", got, expected)
+
+    def read(outputs: Sequence[Output]) -> tuple[Output, ...]:
+        return tuple(
+            replace(output, name=str(kind), kind=kind)
+            if output.kind in PROBLEM_TYPES
+            else output
+            for output in outputs
+        )
+
+    chosen = copy.copy(vit)
+    chosen.outputs = read(vit.outputs)
+    chosen.spec = replace(vit.spec, outputs=read(vit.spec.outputs))
     return chosen
 
 

@@ -1,7 +1,8 @@
 """How far a pruned model's answers are from the dense model's, image by image, without labels; and what lowers it.
 
 The divergence of an image is the Kullback-Leibler divergence of its classes' chances from the dense model's (in
-nats), or one minus the cosine of its embeddings.
+nats), of labels and of one logit that of each yes or no, in sum; of values the mean square of their differences,
+each in the deviation of the dense model's over the images; or one minus the cosine of its embeddings.
 """
 
 from collections.abc import Callable, Sequence
@@ -10,6 +11,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import torch
 from torch import Tensor
+from torch.nn.functional import logsigmoid
 
 from exporter.data.images import set_apart
 from exporter.errors import ScheduleError
@@ -19,6 +21,9 @@ from exporter.pruning.pruned_vit import PrunedViT
 from exporter.records import Gain, Output
 from exporter.schedule.plan import keep_everything
 from exporter.vocabulary import OutputKind
+
+# Values that are the same for all images have no deviation to measure by.
+LEAST_SPREAD = 1e-12
 
 
 @dataclass(frozen=True)
@@ -52,15 +57,16 @@ class Judges:
 
     @property
     def told_apart(self) -> float:
-        """Which share of the variety of the dense model's answers follows from the image; 1 without classes.
+        """Which share of the variety of the dense model's answers follows from the image; 1 of values, embeddings.
 
         It is one less the answers' mean entropy over the entropy of their mean. To noise a model gives nearly the
         same answer each time, however sure it is of it.
         """
-        if _output(self.vit).kind == OutputKind.EMBEDDING:
+        output = _output(self.vit)
+        if output.kind in (OutputKind.VALUES, OutputKind.EMBEDDING):
             return 1.0
-        chances = self.answers.double().softmax(-1)
-        doubt = torch.special.entr(chances).sum(-1).mean()
+        chances = _log_chances(self.answers, output).exp()
+        doubt = torch.special.entr(chances).sum((-2, -1)).mean()
         return float(
             1.0 - doubt / torch.special.entr(chances.mean(0)).sum().clamp(min=1e-12)
         )
@@ -72,16 +78,29 @@ class Judges:
 
     def divergences(self, pruned: PrunedViT) -> np.ndarray:
         """Return the divergence of each image."""
-        changed = answers(pruned, self.images)
-        if _output(self.vit).kind == OutputKind.EMBEDDING:
+        changed, output = answers(pruned, self.images), _output(self.vit)
+        if output.kind == OutputKind.EMBEDDING:
             return (
                 (1.0 - torch.cosine_similarity(self.answers, changed, dim=-1))
                 .double()
                 .numpy()
             )
-        log_chances = self.answers.double().log_softmax(-1)
-        excess = log_chances - changed.double().log_softmax(-1)
-        return (log_chances.exp() * excess).sum(-1).numpy()
+        if output.kind == OutputKind.VALUES:
+            spread = self.answers.double().std(0, correction=0).clamp_min(LEAST_SPREAD)
+            return (
+                ((changed.double() - self.answers) / spread).square().mean(-1).numpy()
+            )
+        log_chances = _log_chances(self.answers, output)
+        excess = log_chances - _log_chances(changed, output)
+        return (log_chances.exp() * excess).sum((-2, -1)).numpy()
+
+
+def _log_chances(numbers: Tensor, output: Output) -> Tensor:
+    """Return the logarithms of chances, [images, questions, answers]; labels and one logit answer yes or no."""
+    numbers = numbers.double()
+    if output.kind == OutputKind.LABELS or output.channels == 1:
+        return logsigmoid(torch.stack([numbers, -numbers], dim=-1))
+    return numbers.log_softmax(-1).unsqueeze(1)
 
 
 def gain_of(without: np.ndarray, with_change: np.ndarray, read: int) -> Gain:
@@ -126,7 +145,7 @@ def spread(images: Sequence[Tensor], count: int) -> tuple[Sequence[Tensor], list
 
 
 def answers(model: PrunedViT, images: Sequence[Tensor]) -> Tensor:
-    """Return the logits, or the embeddings, of all images [images, channels], on the CPU.
+    """Return the numbers of the head, or the embeddings, of all images [images, channels], on the CPU.
 
     Raises:
         ScheduleError: The model gives neither.
@@ -141,10 +160,9 @@ def answers(model: PrunedViT, images: Sequence[Tensor]) -> Tensor:
 
 
 def _output(vit: PrunableViT) -> Output:
-    """Return the logits, or else the embedding."""
-    for kind in (OutputKind.LOGITS, OutputKind.EMBEDDING):
-        for output in vit.spec.outputs:
-            if output.kind == kind:
-                return output
+    """Return that of the head, or else the embedding."""
+    for output in (vit.spec.head, *vit.spec.vectors):
+        if output is not None:
+            return output
     got = ", ".join(output.name for output in vit.spec.outputs)
-    raise ScheduleError("divergence", f"the outputs {got}", "logits or an embedding")
+    raise ScheduleError("divergence", f"the outputs {got}", "a head's or an embedding")

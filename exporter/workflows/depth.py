@@ -112,7 +112,7 @@ def _written(
         trained = read_pruning(request.checkpoint)
         if trained is not None:
             more = pruning_records(trained.schedule, trained.calibration)
-    identity = identity_of(request, before.spec.num_classes, before.spec.class_names)
+    identity = identity_of(request, before.spec.head_channels, before.spec.class_names)
     save_weights(result.model, identity, out, **{DEPTH: depth}, **more)
     return Applied(
         str(out),

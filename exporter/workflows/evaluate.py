@@ -14,14 +14,16 @@ from exporter.errors import ImageError, OutputError, RecipeError
 from exporter.evaluation.accuracy import Accuracy, Predictions
 from exporter.evaluation.loss import (
     Agreement,
+    Deviations,
     PairResult,
-    agreement_of,
     compare_predictions,
+    compare_vectors,
 )
 from exporter.files import PathLike, writable_file, written_beside
 from exporter.formats.canonical_json import save_json
 from exporter.intervals import Interval, half_width, least_images, loss_interval, wilson
 from exporter.machine import environment
+from exporter.vocabulary import OutputKind
 from exporter.workflows.predicting import (
     EvalModel,
     embed_models,
@@ -54,8 +56,8 @@ class Evaluation:
     """The models by name in the order of their runs; `pair` compares the second with the first, None for one.
 
     `skipped` says why an image was left out, by its name. `scored_classes` is the number of classes that competed.
-    `versions` are those of the libraries that ran. Models without classes have an `agreement` of their embeddings
-    instead of a `pair`.
+    `versions` are those of the libraries that ran. Models without classes have an `agreement` of their embeddings,
+    or `deviations` of their labels or values, instead of a `pair`.
     """
 
     models: dict[str, ModelResult]
@@ -65,6 +67,12 @@ class Evaluation:
     scored_classes: int
     versions: dict[str, str]
     agreement: Agreement | None = None
+    deviations: Deviations | None = None
+
+    @property
+    def likeness(self) -> Agreement | Deviations | None:
+        """How models without classes agree."""
+        return self.deviations or self.agreement
 
     def __repr__(self) -> str:
         top1 = (
@@ -107,9 +115,9 @@ def evaluate_models(
     paths = [images] if isinstance(images, str | os.PathLike) else images
     places = [Path(path) for path in paths]
     if not any(model.spec.num_classes for model in ready) and all(
-        model.spec.embedding for model in ready
+        model.spec.vectors for model in ready
     ):
-        return _agreement(ready, places, settings, stages), ()
+        return _without_classes(ready, places, settings, stages), ()
     classes = _common_classes(ready)
     by_name = settings.labels and settings.class_map is None
     source = open_source(
@@ -161,20 +169,28 @@ def _named(models: "Sequence[AnyModel]") -> list[EvalModel]:
     return [replace(model, name=f"{model.name} {number}") for number, model in numbered]
 
 
-def _agreement(
+def _without_classes(
     models: Sequence[EvalModel],
     images: Sequence[Path],
     settings: EvalSettings,
     stages: Stages,
 ) -> Evaluation:
-    """Compare the embeddings of two models without classes."""
+    """Compare the labels, the values or the embeddings of two models without classes."""
     if len(models) < 2:
-        expected = "one that classifies, or a second one: towers are compared by their embeddings"
+        expected = "one that classifies, or a second one: others are compared by what they give"
         raise RecipeError(
             models[0].name, "a model without logits, which has no top-1", expected
         )
     if settings.class_map is not None:
         raise RecipeError("--class-map", "classes for models without logits", "none")
+    outputs = [model.spec.vectors[0] for model in models]
+    needed, got = (f"{output.kind} of {output.channels} channels" for output in outputs)
+    if needed != got:
+        raise RecipeError(models[1].name, got, f"{needed}, as {models[0].name} has")
+    if settings.within is not None and outputs[0].kind == OutputKind.VALUES:
+        raise RecipeError(
+            "--within", "points for values", "models with classes or labels"
+        )
     source = open_source(
         images,
         0,
@@ -183,19 +199,26 @@ def _agreement(
         seed=settings.seed,
     )
     with stages.stage("images") as advance:
-        answers = embed_models(models, source, settings.batch, advance)
-    channels = [embeddings.values.shape[1] for embeddings in answers.found]
-    if channels[0] != channels[1]:
-        got = f"embeddings of {channels[1]} channels"
-        raise RecipeError(
-            models[1].name, got, f"{channels[0]}, as {models[0].name} has"
+        answers = embed_models(
+            models,
+            [output.name for output in outputs],
+            source,
+            settings.batch,
+            advance,
         )
     results = {
         model.name: ModelResult(model.source, model.runtime.name) for model in models
     }
-    agreement, versions = agreement_of(*answers.found), environment().versions
+    (first, second), versions = answers.found, environment().versions
+    names = models[0].spec.class_names
     return Evaluation(
-        results, None, len(answers.names), answers.skipped, 0, versions, agreement
+        results,
+        None,
+        len(answers.names),
+        answers.skipped,
+        0,
+        versions,
+        **compare_vectors(first, second, outputs[0], names),
     )
 
 
@@ -236,7 +259,7 @@ def require_within(result: Evaluation, points: float) -> None:
     """Check that the 95 % interval is no wider than ± `points`.
 
     It is that of the loss of two models, of their agreement if there are no labels, of the same nearest image, both
-    re-indexed, if there are no classes, or of one model's top-1.
+    re-indexed, or of the label that changes most, if there are no classes, or of one model's top-1.
     """
     images, (estimate, interval) = result.images, _estimate(result)
     half = 100 * half_width(interval(images))
@@ -251,6 +274,9 @@ def require_within(result: Evaluation, points: float) -> None:
 def _estimate(result: Evaluation) -> tuple[str, Callable[[int], Interval]]:
     """Return what is estimated, and its interval for a number of images at the measured rates."""
     images, pair = result.images, result.pair
+    if result.deviations is not None:
+        least = 1.0 - max(label.moved for label in result.deviations.numbers)
+        return "the same label", lambda count: wilson(least * count, count)
     if result.agreement is not None:
         retrieval = result.agreement.retrieval
         same = 0.0 if retrieval is None else retrieval.reindexed_at_1

@@ -6,7 +6,7 @@ from torch import nn
 
 from exporter.data.images import ImageFolder, ImageSource, sample, split
 from exporter.data.source import class_mismatch, open_source
-from exporter.errors import ImageError
+from exporter.errors import ImageError, ModelError
 from exporter.evaluation.accuracy import Predictions
 from exporter.processes import processes
 from exporter.pruning.pruned_vit import PrunedViT
@@ -22,6 +22,7 @@ from exporter.workflows.recipe import Images, needed
 # The share of the training images that is held out to choose the best epoch by, the most, and too few to tell.
 HELD_OUT, MOST, FEW = 0.1, 2000, 5
 
+NO_CLASSES = "a model without logits, which has no classes to learn"
 HELD_OUT_IMAGES = "labelled images that training does not see"
 
 
@@ -63,7 +64,11 @@ def require_images(network: Network) -> None:
 
 def train_images(network: Network, most: int | None) -> ImageFolder:
     """Return the images to train on, at most so many, drawn by the seed."""
-    folder, num_classes = network.labelled, network.full.spec.num_classes
+    spec, num_classes = network.full.spec, network.full.spec.num_classes
+    if not num_classes:
+        hint = "train it before, with a loss of its own"
+        raise ModelError(spec.name, NO_CLASSES, "a classifier", hint)
+    folder = network.labelled
     mismatch = class_mismatch(folder, num_classes)
     for file in folder.files:
         if file.label is None:

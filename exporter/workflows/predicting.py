@@ -250,20 +250,20 @@ def predict_models(
 
 def embed_models(
     models: Sequence[EvalModel],
+    outputs: Sequence[str],
     source: ImageSource,
     batch: int,
     advance: Advance,
     *,
     crew: Processes | None = None,
 ) -> Answers[Embeddings]:
-    """Run models over the images once, and return the embeddings that they give.
+    """Run models over the images once, and return the vectors of an output of each.
 
     The arguments, the sharing among processes and the errors are those of `predict_models`.
     """
 
     def embedded(batches: Batches) -> tuple[Embeddings, ...]:
         runners = [model.runner for model in models]
-        outputs = [model.spec.embedding for model in models]
         size = _filled(models, source, batch)
         arrays, labels = answer_each(
             runners, batches, outputs, lambda values: values, size=size

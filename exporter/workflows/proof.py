@@ -16,7 +16,7 @@ from exporter.evaluation.batch_sweep import (
     BenchSettings,
     time_batches,
 )
-from exporter.evaluation.loss import agreement_of, compare_predictions
+from exporter.evaluation.loss import compare_predictions, compare_vectors
 from exporter.evaluation.parity.checks import ParityReport
 from exporter.evaluation.parity.reference import (
     check,
@@ -36,7 +36,7 @@ from exporter.lowering.pipeline import lower
 from exporter.machine import environment
 from exporter.models.spec import as_it_came
 from exporter.processes import Processes
-from exporter.records import Pair
+from exporter.records import Output, Pair
 from exporter.runtimes.base import Runner
 from exporter.runtimes.choice import runner_here
 from exporter.runtimes.tensorrt.settings import BuildSettings
@@ -81,8 +81,9 @@ def prove(
         reports = [replace(report, measured_on="noise") for report in reports]
     elif spec.num_classes:
         reports = _with_classes(reports, [*models, *_in_fp32(dense)], dense, folder)
-    if folder is not None and spec.embedding:
-        reports = _with_embeddings(reports, models, dense, folder)
+    if folder is not None:
+        for output in spec.vectors:
+            reports = _with_vectors(reports, models, dense, folder, output)
     if measuring.rounds:
         reports = _with_speeds(reports, models, dense, variants, pixels)
     return reports
@@ -218,22 +219,23 @@ def _losses(original: Predictions, files: Pair[Predictions]) -> InFp32:
     return InFp32(original.accuracy if original.labelled else None, Pair(dense, pruned))
 
 
-def _with_embeddings(
+def _with_vectors(
     reports: Sequence[Report],
     models: Sequence[EvalModel],
     dense: Variant,
     folder: ImageFolder,
+    output: Output,
 ) -> list[Report]:
-    """Return the reports with how far the embeddings agree with the dense model's."""
-    batch = dense.network.measuring.batch
-    with dense.network.stages.stage("agreement of embeddings") as advance:
-        answers = embed_models(models, folder, batch, advance, crew=ALONE)
+    """Return the reports with how far an output without classes agrees with the dense model's."""
+    batch, names = dense.network.measuring.batch, [output.name] * len(models)
+    with dense.network.stages.stage(f"agreement of {output.name}") as advance:
+        answers = embed_models(models, names, folder, batch, advance, crew=ALONE)
     unpruned, *pruned = answers.found
     agreeing = []
-    for report, embeddings in zip(reports, pruned, strict=True):
-        agreement = agreement_of(unpruned, embeddings)
+    for report, vectors in zip(reports, pruned, strict=True):
+        compared = compare_vectors(unpruned, vectors, output, report.class_names)
         skipped = report.skipped | answers.skipped
-        agreeing.append(replace(report, agreement=agreement, skipped=skipped))
+        agreeing.append(replace(report, **compared, skipped=skipped))
     return agreeing
 
 

@@ -39,6 +39,7 @@ from exporter.models.own_module import copy_of, in_one_line, with_plain_layers
 from exporter.models.provenance import log_guess
 from exporter.models.registry import adapt
 from exporter.models.request import ModelRequest
+from exporter.models.spec import with_head
 from exporter.models.weights import check_finite
 from exporter.processes import processes
 from exporter.pruning.pruned_vit import PrunedViT
@@ -47,7 +48,7 @@ from exporter.schedule.plan import keep_everything, log_oddities, schedule_of
 from exporter.schedule.policy import UNSAID, resolve
 from exporter.schedule.prune import Prune
 from exporter.tensor_names import IMAGES, Array
-from exporter.vocabulary import InputKind, Layout, Method
+from exporter.vocabulary import InputKind, Layout, Method, OutputKind
 from exporter.workflows.folders.bench import Bench
 from exporter.workflows.folders.bench import bench as bench_pair
 from exporter.workflows.progress import SILENT, Advance, Stages
@@ -68,6 +69,7 @@ def load_model(
     device: str = "cpu",
     name: str = "vit",
     preprocess: Mapping[str, Any] | None = None,
+    head: str | None = None,
 ) -> PrunableViT:
     """Return a ViT behind its adapter.
 
@@ -78,13 +80,16 @@ def load_model(
         name: The name of a module in artefacts.
         preprocess: How the images of a module were prepared in training, by timm's keys, e.g. `{"crop_pct": 1.0}`;
             what is not given is guessed, and a line says so.
+        head: What the numbers of its head are: "logits", "labels" or "values"; by default what an adapter or the
+            config of a module says, else logits.
 
     Raises:
         ModelError: The model is unknown or cannot be pruned.
         CheckpointError: The checkpoint does not fit the model.
     """
     if isinstance(model, PrunableViT | nn.Module):
-        return loaded(ModelRequest(name, preprocess=dict(preprocess or {})), model)
+        request = ModelRequest(name, preprocess=dict(preprocess or {}), head=head)
+        return loaded(request, model)
     return loaded(
         ModelRequest(model, device=device) if isinstance(model, str) else model
     )
@@ -99,14 +104,20 @@ def loaded(request: ModelRequest, model: OwnModel | None = None) -> PrunableViT:
     if isinstance(model, PrunableViT):
         if not model.faithful:
             check_border(model)
-        return model
+        return with_head(model, OutputKind(request.head)) if request.head else model
     if model is not None:
         name = request.name or "vit"
         check_finite(model.state_dict(), name)
         copied = copy_of(model, name)
         with in_one_line(copied, name):
             plain = with_plain_layers(copied, name)
-            vit = adapt(plain, name, request.preprocess, request.text_embeddings)
+            vit = adapt(
+                plain,
+                name,
+                request.preprocess,
+                request.text_embeddings,
+                head=request.head,
+            )
             is_tower = request.text_embeddings and not is_instance(copied)
             check_border(vit, None if is_tower else copied)
         log_guess(vit.spec)

@@ -14,11 +14,12 @@ from exporter.evaluation.loss import (
     Embeddings,
     agreement_of,
     compare_predictions,
+    deviations_of,
     recovery_of,
 )
 from exporter.intervals import loss_bound, loss_interval, mcnemar, wilson
-from exporter.records import Pair
-from exporter.vocabulary import Status
+from exporter.records import Output, Pair
+from exporter.vocabulary import OutputKind, Status
 from tests.evaluation.hits import hits
 
 NAMES = ("dense", "pruned")
@@ -258,3 +259,55 @@ def test_parts_of_the_queries_are_the_whole(monkeypatch: pytest.MonkeyPatch) -> 
     assert whole.retrieval is not None and 0.2 < whole.retrieval.dense_index_at_1 < 0.8
     monkeypatch.setattr(loss, "ROWS", 2)
     assert agreement_of(first, second) == whole
+
+
+@given(st.integers(0, 2**32 - 1), st.integers(2, 30), st.floats(0.0, 2.0))
+def test_values_and_labels_are_compared_number_by_number(
+    seed: int, images: int, noise: float
+) -> None:
+    generator = np.random.default_rng(seed)
+    scale = np.array([1.0, 50.0, 0.01])
+    first = generator.standard_normal((images, 3)) * scale + 5 * scale
+    second = first + noise * scale * generator.standard_normal(first.shape)
+    values = deviations_of(first, second, Output("values", OutputKind.VALUES, 3))
+    for place, number in enumerate(values.numbers):
+        ours, theirs = first[:, place], second[:, place]
+        mean = sum(abs(a - b) for a, b in zip(ours, theirs, strict=True)) / images
+        assert number.name == f"value {place}"
+        assert number.mean_difference == pytest.approx(mean)
+        assert number.largest_difference == max(abs(ours - theirs))
+        assert number.moved == pytest.approx(mean / ours.std())
+        assert number.correlation == pytest.approx(np.corrcoef(ours, theirs)[0, 1])
+        assert number.same_side is None
+    assert values.is_near == all(number.moved <= 0.1 for number in values.numbers)
+    centred, others = first - 5 * scale, second - 5 * scale
+    output = Output("labels", OutputKind.LABELS, 3)
+    labels = deviations_of(centred, others, output, ("cat", "dog", "hat"))
+    for place, number in enumerate(labels.numbers):
+        same = int(((centred > 0) == (others > 0))[:, place].sum())
+        assert number.name == ("cat", "dog", "hat")[place]
+        assert (number.same_side, number.mean_difference) == (same / images, None)
+        assert number.same_side_interval == wilson(same, images)
+
+
+def test_numbers_that_move_are_warned_of_and_listed_first(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    first = np.random.default_rng(0).standard_normal((40, 8))
+    second = first.copy()
+    output = Output("values", OutputKind.VALUES, 8)
+    assert deviations_of(first, second, output).is_near and not caplog.text
+    second[:, 6] += 3
+    values = deviations_of(first, second, output)
+    assert not values.is_near
+    assert next(iter(values.rows)) == "value 6" and len(values.rows) == 5
+    assert "value 6: 3 on average" in caplog.text
+
+
+def test_without_a_deviation_nothing_is_told_in_its_units() -> None:
+    """Of one image, or of a head that says the same of all."""
+    output = Output("values", OutputKind.VALUES, 1)
+    one = deviations_of(np.array([[3.0]]), np.array([[4.0]]), output)
+    assert "not told" in one.words and "correlation none" in one.rows["value 0"]
+    same = deviations_of(np.array([[3.0]]), np.array([[3.0]]), output)
+    assert same.is_near and same.words == "0.00% (largest 0.00%)"

@@ -104,7 +104,7 @@ def test_a_towers_embedding_is_projected_and_that_of_a_model_without_a_head_is_p
     for vit in (tower, bare):
         images = random_images(vit, 2)
         assert_whole_at_rates_of_one(with_outputs(vit, ("embedding",)), images)
-        assert vit.spec.embedding == "embedding" and vit.spec.num_classes == 0
+        assert vit.spec.vectors[0].name == "embedding" and vit.spec.num_classes == 0
         with pytest.raises(
             ModelError,
             match=r"outputs \| got 'logits' \| need embedding, tokens, grid, or",

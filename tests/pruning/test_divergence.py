@@ -2,14 +2,16 @@
 
 import pytest
 import torch
+from torch.distributions import Bernoulli, Categorical, kl_divergence
 
+import exporter
 from exporter.models.base import PrunableViT
-from exporter.pruning.divergence import Judges, nearest, spread
+from exporter.pruning.divergence import Judges, answers, nearest, spread
 from exporter.pruning.pruned_vit import PrunedViT
 from exporter.schedule.plan import keep_everything, manual_schedule
 from exporter.schedule.policy import resolve
 from exporter.schedule.prune import Prune
-from tests.vits import random_images
+from tests.vits import make_model, random_images
 
 
 @pytest.mark.parametrize("count", [20, 10])
@@ -67,3 +69,27 @@ def test_images_are_told_apart_by_answers_that_follow_them(
 ) -> None:
     judges = Judges(tiny_vit, [], torch.tensor(answers))
     assert judges.told_apart == pytest.approx(share, abs=1e-6)
+
+
+@pytest.mark.parametrize("head", ["logits", "labels", "values"])
+@pytest.mark.parametrize("numbers", [1, 5])
+def test_the_divergence_is_that_of_what_the_numbers_are(
+    head: str, numbers: int
+) -> None:
+    """Of classes between categories, of labels and one logit between yes and no, of values in their deviations."""
+    vit = exporter.load_model(make_model(num_classes=numbers), head=head)
+    images = random_images(vit, 24).split(8)
+    judges, pruned = Judges.of(vit, images), pruned_to(vit, 0.4)
+    changed = answers(pruned, images).double()
+    dense = judges.answers.double()
+    if head == "values":
+        expected = ((changed - dense) / dense.std(0, correction=0)).square().mean(-1)
+    elif head == "labels" or numbers == 1:
+        chances = Bernoulli(logits=dense), Bernoulli(logits=changed)
+        expected = kl_divergence(*chances).sum(-1)
+    else:
+        classes = Categorical(logits=dense), Categorical(logits=changed)
+        expected = kl_divergence(*classes)
+    assert judges.divergences(pruned) == pytest.approx(expected.numpy(), rel=1e-4)
+    assert expected.max() > 0
+    assert 0 <= judges.told_apart <= 1

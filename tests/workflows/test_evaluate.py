@@ -272,7 +272,7 @@ def test_a_tower_has_no_top1(folder: Path, tmp_path: Path) -> None:
     narrow = as_tower(colour_model("narrow", (0, 1)))
     with pytest.raises(
         RecipeError,
-        match=r"narrow \| got embeddings of 2 channels \| need 3, as right has",
+        match=r"narrow \| got embedding of 2 channels \| need embedding of 3 channels, as right",
     ):
         evaluate_models([as_tower(RIGHT), narrow], [folder], QUICK)
 

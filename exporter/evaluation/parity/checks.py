@@ -14,6 +14,8 @@ from exporter.records import Output
 from exporter.tensor_names import Array
 from exporter.vocabulary import OutputKind
 
+# Measures that are shares of images; another is the lowest of any image.
+SHARES = ("top1", "labels")
 FP16_MOST = float(np.finfo(np.float16).max)
 
 
@@ -66,8 +68,9 @@ class OutputParity:
     reports its decisions and the shipped model. `diff_needed_per_std` is the smallest passing tolerance, in the
     standard deviations `std` of the reference's values.
 
-    `measure` is "top1", the share of images of equal class, or "cosine", the lowest of any image, for tokens of
-    any position that both sides keep. `agreement` is over images that keep the same patches on both sides,
+    `measure` is "top1", the share of images of equal class, "labels", that of images all of whose labels are equal,
+    or "cosine", the lowest of any image, for tokens of any position that both sides keep; "" for values, whose
+    differences say all. `agreement` is over images that keep the same patches on both sides,
     `agreement_all` over all images, `agreement_forced` over all images with forced decisions; of classes, over
     those whose best class the reference has clear of the next (`Tolerance.class_margin`). Each has the 95 %
     interval (Wilson) of its share beside it, None for a cosine. `top5_agreement` is the shared part of the five
@@ -172,7 +175,9 @@ def _agreement_checks(
     """
     forced = measured.forced_alone
     agreement = output.agreement_forced if forced else output.agreement
-    if output.kind != OutputKind.LOGITS:
+    if not output.measure:
+        return []
+    if output.measure not in SHARES:
         return [
             _check(f"{output.name}_{output.measure}", agreement, ">=", tolerance.cosine)
         ]
@@ -180,15 +185,16 @@ def _agreement_checks(
     clear = _clear(measured.outputs[output.name], output.std, tolerance)
     images = measured.finite if forced else measured.steady
     tied = bool(images.any()) and not (images & clear).any()
-    checks = [
-        _equal_classes("top1", agreement, interval, tolerance.top1_agreement, tied=tied)
-    ]
+    measure, allowed = output.measure, tolerance.top1_agreement
+    checks = [_equal_classes(measure, agreement, interval, allowed, tied=tied)]
     if measured.layers:
         share = output.agreement_all
         interval = output.interval_all
         allowed = tolerance.top1_agreement_all
         tied = bool(measured.finite.any()) and not (measured.finite & clear).any()
-        checks.append(_equal_classes("top1_all", share, interval, allowed, tied=tied))
+        checks.append(
+            _equal_classes(f"{measure}_all", share, interval, allowed, tied=tied)
+        )
     return checks
 
 
@@ -216,7 +222,7 @@ def _equal_classes(
             ">=",
             allowed,
             True,
-            "the best two classes nearly tie in every image",
+            "the best two classes nearly tie, or labels are nearly 0, in every image",
         )
     if interval is None:
         return _check(name, None, ">=", allowed)
@@ -341,21 +347,22 @@ def _output(
     differences = measured.outputs[output.name]
     finite = measured.finite
     steady = measured.steady
-    measure = "top1" if output.kind == OutputKind.LOGITS else "cosine"
-    agreements = differences.agreements[measure]
+    measure = next(iter(differences.agreements), "")
     clear = _clear(differences, std, tolerance)
     diff = _largest(differences.diff[steady])
     forced = None
     tracing = None
-    forced_agreements = np.empty(0)
+    by_measure, forced_by_measure = differences.agreements, dict[str, Array]()
     if measured.layers:
         forced = _largest(differences.forced_diff[finite])
         tracing = _largest(differences.tracing_diff[finite])
-        forced_agreements = differences.forced_agreements[measure][finite & clear]
+        forced_by_measure = differences.forced_agreements
     largest = [value for value in (diff, forced, tracing) if value is not None]
-    agreement, interval = _summary(measure, agreements[steady & clear])
-    agreement_all, interval_all = _summary(measure, agreements[finite & clear])
-    agreement_forced, interval_forced = _summary(measure, forced_agreements)
+    agreement, interval = _summary(measure, by_measure, steady & clear)
+    agreement_all, interval_all = _summary(measure, by_measure, finite & clear)
+    agreement_forced, interval_forced = _summary(
+        measure, forced_by_measure, finite & clear
+    )
     top5 = differences.agreements.get("top5", np.empty(0))
     return OutputParity(
         name=output.name,
@@ -397,13 +404,16 @@ def _mean(values: Array) -> float | None:
     return float(values.mean()) if values.size else None
 
 
-def _summary(measure: str, values: Array) -> tuple[float | None, Interval | None]:
-    """Return the share of images and its interval; of cosines the lowest, which has none."""
-    if measure == "top1":
-        return _mean(values), wilson(
-            float(values.sum()), values.size
-        ) if values.size else None
-    return float(values.min()) if values.size else None, None
+def _summary(
+    measure: str, by_measure: Mapping[str, Array], images: Array
+) -> tuple[float | None, Interval | None]:
+    """Return the share of images and its interval; of cosines the lowest, which has none; nothing unmeasured."""
+    values = by_measure[measure][images] if measure in by_measure else np.empty(0)
+    if not values.size:
+        return None, None
+    if measure in SHARES:
+        return _mean(values), wilson(float(values.sum()), values.size)
+    return float(values.min()), None
 
 
 def with_range(report: ParityReport, largest: Mapping[str, float]) -> ParityReport:

@@ -53,9 +53,15 @@ def distance(output: Output, ours: Tensors, theirs: Tensors) -> Array:
 def agreements(output: Output, ours: Tensors, theirs: Tensors) -> dict[str, Array]:
     """Return the measures of the output's kind, [images] each.
 
-    Logits: whether the best class is equal, and the shared part of the five best. Others: the lowest cosine between
-    the embeddings, or between tokens at a position that both sides have; −1 if there is no such position.
+    Logits: whether the best class is equal, and the shared part of the five best. Labels: whether all are on the
+    same side of 0. Values have none: their differences say all. Others: the lowest cosine between the embeddings,
+    or between tokens at a position that both sides have; −1 if there is no such position.
     """
+    if output.kind == OutputKind.VALUES:
+        return {}
+    if output.kind == OutputKind.LABELS:
+        sides = [tensors[output.name] > 0 for tensors in (ours, theirs)]
+        return {"labels": (sides[0] == sides[1]).all(axis=1).astype(np.float64)}
     if output.kind == OutputKind.LOGITS:
         a = top_classes(ours[output.name].astype(np.float64), 5)
         b = top_classes(theirs[output.name].astype(np.float64), 5)
@@ -72,13 +78,13 @@ def agreements(output: Output, ours: Tensors, theirs: Tensors) -> dict[str, Arra
 def class_margin(output: Output, reference: Tensors) -> Array:
     """Return by how much the best class of each image leads the next, [images]; infinite without classes.
 
-    One logit tells two classes apart by its sign.
+    One logit tells two classes apart by its sign, and so does each label: the one nearest to 0 counts.
     """
     logits = reference[output.name]
-    if output.kind != OutputKind.LOGITS:
+    if output.kind not in (OutputKind.LOGITS, OutputKind.LABELS):
         return np.full(len(logits), np.inf)
-    if logits.shape[1] == 1:
-        return np.abs(logits[:, 0].astype(np.float64))
+    if logits.shape[1] == 1 or output.kind == OutputKind.LABELS:
+        return np.asarray(np.abs(logits.astype(np.float64)).min(axis=1))
     best = np.sort(logits.astype(np.float64), axis=1)[:, -2:]
     return np.asarray(best[:, 1] - best[:, 0])
 

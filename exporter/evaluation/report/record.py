@@ -10,7 +10,7 @@ from exporter.data.images import UNKNOWN, ranked
 from exporter.evaluation.accuracy import Accuracy, Predictions
 from exporter.evaluation.batch_sweep import AsItCame, AtBatch
 from exporter.evaluation.benchmark import Ratio, TradeOff, TradePoint, front_of
-from exporter.evaluation.loss import NEAR, Agreement, PairResult, Tuned
+from exporter.evaluation.loss import Agreement, Deviations, PairResult, Tuned
 from exporter.evaluation.parity.checks import ParityReport
 from exporter.machine import Hardware
 from exporter.records import Gain, Pair, Preprocessing, Schedule, Sources
@@ -143,7 +143,8 @@ class Report:
     """A compilation: the schedule, both files, whether they agree with PyTorch, what they cost, how fast they are.
 
     What there is nothing to measure by is None: `accuracy` and `pair` without labels and logits, `agreement`, of
-    the pruned model's embeddings with the dense one's, without an embedding. `batches` are the times at every batch
+    the pruned model's embeddings with the dense one's, without an embedding, `deviations` without a head of labels
+    or values. `batches` are the times at every batch
     size, none where no rounds were asked for; `batch` is that of the settings. `pair` compares the classes of both
     models; `in_fp32` compares both with the model in fp32, None where the target computes in fp32 and its dense
     model is that one. `examples` are the images that the page shows, with the model's `class_names`. `file_bytes`
@@ -176,6 +177,7 @@ class Report:
     pair: PairResult | None = None
     in_fp32: InFp32 | None = None
     agreement: Agreement | None = None
+    deviations: Deviations | None = None
     use: PatchUse | None = None
     calibration: CalibratedOn | None = None
     examples: tuple[Example, ...] = ()
@@ -216,6 +218,11 @@ class Report:
         return self.pair if self.in_fp32 is None else self.in_fp32.losses.pruned
 
     @property
+    def likeness(self) -> Agreement | Deviations | None:
+        """How a model without classes agrees with the dense one."""
+        return self.deviations or self.agreement
+
+    @property
     def precision_loss(self) -> float:
         """Points of top-1 that the dense model loses by the target's precision alone."""
         return (
@@ -228,21 +235,18 @@ class Report:
     def quality(self) -> str:
         """What is lost, in short, and on how many images."""
         if self.loss is None:
-            if self.agreement is None:
+            if self.likeness is None:
                 return "accuracy was not measured"
-            cosine, images = self.agreement.cosine_words, self.agreement.images
-            return f"embeddings at a cosine of {cosine} on {images:,} images"
+            return f"{self.likeness.sentence} on {self.likeness.images:,} images"
         outcome = self.loss.outcome or f"the same class on {self.loss.agreement:.1%}"
         return f"{outcome} {'on' if self.loss.outcome else 'of'} {self.loss.images:,} images"
 
     @property
     def is_worse(self) -> bool:
-        """Whether a loss is shown, or that some image is embedded elsewhere."""
+        """Whether a loss is shown, or that an embedding, a label or a value is far from the dense model's."""
         if self.loss is not None:
             return "lost" in self.loss.outcome
-        return (
-            self.agreement is not None and self.agreement.embedding_cosine_least < NEAR
-        )
+        return self.likeness is not None and not self.likeness.is_near
 
     @property
     def sentence(self) -> str:

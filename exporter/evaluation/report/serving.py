@@ -2,8 +2,8 @@
 
 from exporter.artefact import Artefact
 from exporter.targets import ONNXRUNTIME_CPU, OPENVINO_CPU
-from exporter.tensor_names import IMAGES, LOGITS
-from exporter.vocabulary import InputKind
+from exporter.tensor_names import IMAGES
+from exporter.vocabulary import InputKind, OutputKind
 
 # How each runtime opens the file, says what is in it, and runs it.
 OPEN = {
@@ -78,9 +78,22 @@ logits = {run}[0]
 shares = np.exp(logits - logits.max()) / np.exp(logits - logits.max()).sum()
 for index in shares.argsort()[::-1][:5]:
     print(names[index] if names else index, round(float(shares[index]), 4))"""
+SIDES = """\
+logits = {run}[0]
+for index, share in enumerate(1 / (1 + np.exp(-logits))):
+    print(names[index] if names else index, "yes" if share > 0.5 else "no", round(float(share), 4))"""
 VALUES = """\
 values = {run}[0]
+for index, value in enumerate(values):
+    print(names[index] if names else index, float(value))"""
+VECTOR = """\
+values = {run}[0]
 print(values.shape, values)"""
+PRINTED = {
+    OutputKind.LOGITS: CLASSES,
+    OutputKind.LABELS: SIDES,
+    OutputKind.VALUES: VALUES,
+}
 
 
 def serving_script(artefact: Artefact, file: str) -> str:
@@ -92,12 +105,15 @@ def serving_script(artefact: Artefact, file: str) -> str:
     if artefact.target.runtime not in OPEN:
         return ""
     library, opened, run = OPEN[artefact.target.runtime]
-    output = artefact.spec.outputs[0].name
-    run = run.format(output=output, images=IMAGES)
+    output = artefact.spec.outputs[0]
+    run = run.format(output=output.name, images=IMAGES)
+    printed = PRINTED.get(output.kind, VECTOR)
+    if output.kind == OutputKind.LOGITS and output.channels == 1:
+        printed = SIDES
     is_raw = artefact.input_kind == InputKind.UINT8
     return SCRIPT.format(
         library=library,
         open=opened.format(file=file),
         pixels=PIXELS if is_raw else PIXELS + NORMALISE,
-        run=(CLASSES if output == LOGITS else VALUES).format(run=run),
+        run=printed.format(run=run),
     )

@@ -5,6 +5,7 @@ import inspect
 from typing import Any
 
 import timm
+import torch
 from torch import Tensor, nn
 
 from exporter.models.huggingface.keys import sides_of, timm_weights
@@ -54,9 +55,41 @@ def results_of(
     return tokens, results
 
 
+def config_of(model: Any) -> Any:
+    """Return a copy of a model's config that names the library's class of it."""
+    classes = [base.__name__ for base in type(model).__mro__]
+    config = copy.copy(model.config)
+    # A subclass of the user's is one of the library's with other methods, as the border check will say.
+    config.architectures = [
+        next((known for known in classes if known in KINDS), classes[0])
+    ]
+    return config
+
+
 def load_instance(network: Any, model: Any, source: str) -> None:
     """Load the weights of the library's model into timm's network, for the images that this one takes."""
     load_into(network, timm_weights(model, network.patch_embed.img_size), source)
+
+
+@torch.no_grad()
+def frozen_in(network: Any, model: Any, name: str) -> list[nn.Parameter]:
+    """Return the parameters of timm's network whose values come from frozen ones of the library's model alone.
+
+    For one of which a part is frozen, as of a query beside a key that is trained, there is one that is none of the
+    network's.
+    """
+    if all(parameter.requires_grad for parameter in model.parameters()):
+        return []
+    trained, where = copy.deepcopy(model), copy.deepcopy(network)
+    for parameter in trained.parameters():
+        parameter.fill_(float(parameter.requires_grad))
+    load_instance(where, trained, name)
+    pairs = zip(where.parameters(), network.parameters(), strict=True)
+    return [
+        marks if marks.any() else parameter
+        for marks, parameter in pairs
+        if not marks.all()
+    ]
 
 
 def converted(model: Any, name: str) -> tuple[nn.Module, dict[str, Any]]:
@@ -64,12 +97,7 @@ def converted(model: Any, name: str) -> tuple[nn.Module, dict[str, Any]]:
 
     `model` is a vision tower or a classifier; of a LLaVA-style parent its `vision_tower`.
     """
-    classes = [base.__name__ for base in type(model).__mro__]
-    config = copy.copy(model.config)
-    # A subclass of the user's is one of the library's with other methods, as the border check will say.
-    config.architectures = [
-        next((known for known in classes if known in KINDS), classes[0])
-    ]
+    config = config_of(model)
     architecture, kwargs = network_of(config, name)
     network = timm.create_model(architecture, **arguments(kwargs, name))
     load_instance(network, model, name)

@@ -13,6 +13,7 @@ from timm.data import (
 
 from exporter.errors import ModelError
 from exporter.models.timm_arguments import SWIGLU
+from exporter.vocabulary import PROBLEM_TYPES, OutputKind
 
 # Models of images and text → their vision tower.
 PAIRS = {
@@ -72,6 +73,17 @@ def class_of(config: Any) -> str:
     """Return the library's class of a vision tower's config."""
     names = config.architectures or [TOWERS.get(config.model_type, "no architecture")]
     return str(names[0])
+
+
+def head_of(config: Any) -> OutputKind:
+    """Return what the numbers of a classifier's head are by its config; without a word, logits of classes.
+
+    The config of a tower may still have the word of the classifier that it was taken from.
+    """
+    kinds = {problem: kind for kind, problem in PROBLEM_TYPES.items()}
+    has_head = "ForImageClassification" in class_of(config)
+    problem = getattr(config, "problem_type", None) if has_head else None
+    return kinds.get(str(problem), OutputKind.LOGITS)
 
 
 def kind_of(config: Any, source: str) -> Kind:

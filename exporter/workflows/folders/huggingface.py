@@ -16,7 +16,14 @@ from exporter.formats.large_onnx import load_whole, save_onnx
 from exporter.formats.onnx_file import rename_tensors
 from exporter.records import ModelSpec, Output, Preprocessing
 from exporter.tensor_names import IMAGES
-from exporter.vocabulary import CropMode, CropRounding, InputKind, OutputKind, Precision
+from exporter.vocabulary import (
+    PROBLEM_TYPES,
+    CropMode,
+    CropRounding,
+    InputKind,
+    OutputKind,
+    Precision,
+)
 from exporter.workflows.folders.loaders import Served, read_for
 
 CONFIG, PROCESSOR = "config.json", "preprocessor_config.json"
@@ -51,7 +58,10 @@ class LibraryClass:
 
 # A model that gives several is opened as the first of these.
 CLASSES = {
-    OutputKind.LOGITS: LibraryClass("vit", "ViTForImageClassification", "logits"),
+    **{
+        head: LibraryClass("vit", "ViTForImageClassification", "logits")
+        for head in PROBLEM_TYPES
+    },
     OutputKind.EMBEDDING: LibraryClass(
         "clip_vision_model", "CLIPVisionModelWithProjection", "image_embeds"
     ),
@@ -140,8 +150,9 @@ def config_of(artefact: Artefact, outputs: dict[OutputKind, Output]) -> dict[str
     rows, columns = spec.grid
     opened = CLASSES[next(iter(outputs))]
     names = spec.class_names or tuple(
-        f"LABEL_{index}" for index in range(spec.num_classes)
+        f"LABEL_{index}" for index in range(spec.head_channels)
     )
+    problem = {"problem_type": PROBLEM_TYPES[spec.head.kind]} if spec.head else {}
     return {
         "model_type": opened.model_type,
         "architectures": [opened.architecture],
@@ -153,6 +164,7 @@ def config_of(artefact: Artefact, outputs: dict[OutputKind, Output]) -> dict[str
         "num_attention_heads": spec.num_heads,
         "id2label": {str(index): name for index, name in enumerate(names)},
         "label2id": {name: index for index, name in enumerate(names)},
+        **problem,
         "star_export": {key: metadata[KEY_PREFIX + key] for key in TOLD_APART},
     }
 

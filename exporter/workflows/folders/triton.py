@@ -150,7 +150,7 @@ def _outputs(artefact: Artefact) -> list[str]:
             OutputKind.GRID: f"{artefact.spec.num_patches}, ",
         }.get(output.kind, "")
         dims = f"[ {rows}{output.channels} ]"
-        if output.kind == OutputKind.LOGITS and artefact.spec.class_names:
+        if output == artefact.spec.head and artefact.spec.class_names:
             dims = f'{dims} label_filename: "{LABELS}"'
         entries = {output.name: ("FP32", dims)}
         if is_tokens:

@@ -208,7 +208,7 @@ def _check_classes(network: Network, classes: int) -> None:
     spec = network.full.spec
     if not classes:
         got = "a model without logits, which has no top-1"
-        hint = "text_embeddings in a recipe makes a tower one; compile --rho R says how its embeddings agree"
+        hint = "text_embeddings in a recipe makes a tower one; compile --rho R says how what it gives agrees"
         raise RecipeError(spec.name, got, "a classifier", hint)
     if spec.num_classes != classes:
         file, got = str(network.recipe.model.checkpoint), f"{spec.num_classes} classes"

@@ -57,7 +57,8 @@ def agrees(name: object, model: Any) -> PrunableViT:
 def test_the_answers_are_the_librarys(tmp_path: Path, kind: str) -> None:
     vit = agrees(tmp_path / "mine", saved(tmp_path / "mine", kind))
     assert vit.spec.name == "mine"
-    assert (vit.spec.num_classes, vit.spec.embedding) in ((7, ""), (0, "embedding"))
+    (output,) = vit.spec.outputs
+    assert (vit.spec.num_classes, output.name) in ((7, "logits"), (0, "embedding"))
 
 
 @pytest.mark.parametrize("kind", ["vit", "siglip", "dinov2"])
@@ -78,7 +79,8 @@ def test_a_pair_of_towers_gives_its_images(tmp_path: Path) -> None:
         expected = model.get_image_features(pixel_values=IMAGES)
         expected = getattr(expected, "pooler_output", expected)
         torch.testing.assert_close(vit.model(IMAGES), expected, rtol=1e-4, atol=1e-4)
-    assert vit.spec.embedding == "embedding" and vit.spec.outputs[0].channels == 24
+    (output,) = vit.spec.vectors
+    assert (output.name, output.channels) == ("embedding", 24)
     saved(tmp_path / "siglip", "SiglipModel")
     assert repository_of(str(tmp_path / "siglip")) is not None
     assert (
