@@ -1,7 +1,8 @@
 """A calibration's settings, results and file."""
 
 import hashlib
-from collections.abc import Mapping
+import logging
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TypeAlias
@@ -21,6 +22,10 @@ Doubles: TypeAlias = NDArray[np.float64]
 
 # The arrays of a calibration, by the names of its fields.
 ARRAYS = ("acs", "inter", "overlap")
+# The overlap from which a layer's scores count as settled.
+ENOUGH = 0.9
+
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -81,6 +86,26 @@ class Calibration:
         if self.inter is None:
             return ""
         return hashlib.sha256(self.inter.astype("<f8").tobytes()).hexdigest()
+
+    def warn_where_unsettled(self, layers: Sequence[int]) -> None:
+        """Log one line if the scores of any of these 1-based layers are not settled."""
+        overlap = self.overlap
+        if overlap is None:
+            return
+        unsettled = [layer for layer in layers if overlap[layer - 1] < ENOUGH]
+        if not unsettled:
+            return
+        worst = min(unsettled, key=lambda layer: float(overlap[layer - 1]))
+        logger.warning(
+            "calibration: the two halves of the images agree on less than %g of the best patches in layer%s %s "
+            "(%.2f in layer %d) with %d images; use more images for more stable scores",
+            ENOUGH,
+            "s" if len(unsettled) > 1 else "",
+            ", ".join(map(str, unsettled)),
+            overlap[worst - 1],
+            worst,
+            self.record.images,
+        )
 
 
 def check_calibration(

@@ -9,7 +9,6 @@ The processes of a launcher share the work. An interrupted calibration continues
 """
 
 import json
-import logging
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field, replace
@@ -23,7 +22,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save
 
 from exporter.calibration.importance import ImageScores, acs_of_images, scores_of_image
-from exporter.calibration.record import Doubles
+from exporter.calibration.record import ENOUGH, Doubles
 from exporter.calibration.settings import CalibrationSettings, PlannedImage
 from exporter.data.pixels import LoadedImage, SkippedImage, normalise, stream
 from exporter.errors import reason_of
@@ -33,14 +32,9 @@ from exporter.models.base import PrunableViT
 from exporter.processes import processes
 from exporter.records import ModelSpec
 
-logger = logging.getLogger(__name__)
-
 ACS_CHUNK = (
     8  # images per forward pass without relevance; fixed, since it changes rounding
 )
-
-# The overlap from which a layer's scores count as settled.
-ENOUGH = 0.9
 
 Scored = tuple[PlannedImage, ImageScores | SkippedImage]
 
@@ -219,25 +213,3 @@ def is_settled(halves: Doubles) -> bool:
     """Whether the scores of every layer are settled."""
     overlap = better_half_overlap(halves)
     return overlap is not None and bool(overlap.min() >= ENOUGH)
-
-
-def warn_where_unsettled(
-    overlap: Doubles | None, layers: Sequence[int], images: int
-) -> None:
-    """Log one line if the scores of any of these 1-based layers are not settled."""
-    if overlap is None:
-        return
-    unsettled = [layer for layer in layers if overlap[layer - 1] < ENOUGH]
-    if not unsettled:
-        return
-    worst = min(unsettled, key=lambda layer: float(overlap[layer - 1]))
-    logger.warning(
-        "calibration: the two halves of the images agree on less than %g of the best patches in layer%s %s "
-        "(%.2f in layer %d) with %d images; use more images for more stable scores",
-        ENOUGH,
-        "s" if len(unsettled) > 1 else "",
-        ", ".join(map(str, unsettled)),
-        overlap[worst - 1],
-        worst,
-        images,
-    )

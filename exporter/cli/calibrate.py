@@ -41,7 +41,6 @@ def run(arguments: argparse.Namespace) -> int:
     """Calibrate and print ACS and the halves' agreement by layer; the exit code is 0."""
     recipe, out = recipe_of(arguments), writable_file(arguments.out)
     needed(recipe.images.images, "--images", "a folder of images")
-    from exporter.calibration.sums import warn_where_unsettled
     from exporter.workflows.opened import open_recipe
 
     # The file serves every scorer unless one is named: the default one needs no inter-layer scores.
@@ -52,9 +51,7 @@ def run(arguments: argparse.Namespace) -> int:
     calibration = variant.calibrate(out)
     record, overlap = calibration.record, calibration.overlap_by_layer
     if record.settings.max_images == "auto":
-        warn_where_unsettled(
-            calibration.overlap, range(1, len(calibration.acs) + 1), record.images
-        )
+        calibration.warn_where_unsettled(range(1, len(calibration.acs) + 1))
     if arguments.json:
         print_json(
             {

@@ -6,7 +6,6 @@ the architecture. No weights are downloaded.
 
 import argparse
 import logging
-import math
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
@@ -44,20 +43,20 @@ def run(arguments: argparse.Namespace) -> int:
 
     if arguments.why is not None:
         examined = _answer(arguments)
-        record = {"accepted": examined.shape is not None, **vars(examined)}
+        record = {"accepted": examined.spec is not None, **vars(examined)}
         show(
             arguments,
             record,
             lambda: print_lines([f"{examined.name}: {_in_words(examined)}"]),
         )
-        return 0 if examined.shape else 1
+        return 0 if examined.spec else 1
     models = model_list()
     if not models.is_current:
         logger.warning(
             "the list was made with timm %s, but another version is installed: --why NAME examines a model",
             models.timm,
         )
-    refused = {model.name: model.reason for model in models.answers if not model.shape}
+    refused = {model.name: model.reason for model in models.answers if not model.spec}
     lines = _lines(models.answers, refused=arguments.refused)
     show(
         arguments,
@@ -72,8 +71,8 @@ def _answer(arguments: argparse.Namespace) -> "Answer":
     from exporter.models.listed import listed
 
     request = from_flags(ModelRequest, arguments, {"name": arguments.why})
-    as_named = request.num_classes is None and not request.model_kwargs
-    if as_named and (known := listed(arguments.why)):
+    known = listed(request)
+    if known:
         return known
     from exporter.models.registry import support_of
 
@@ -81,32 +80,25 @@ def _answer(arguments: argparse.Namespace) -> "Answer":
 
 
 def _lines(answers: "Sequence[Answer]", *, refused: bool) -> Iterator[str]:
-    rows = [model for model in answers if (model.shape is None) == refused]
+    rows = [model for model in answers if (model.spec is None) == refused]
     yield f"{len(rows)} models that {'cannot' if refused else 'can'} be pruned, of {len(answers)}"
     width = max(len(model.name) for model in rows)
     for model in rows:
-        if model.shape is None:
+        spec = model.spec
+        if spec is None:
             yield f"{model.name:{width}}  {model.reason}"
             continue
-        shape = model.shape
-        pixels = "×".join(map(str, shape.pixels))
-        patches = "×".join(map(str, shape.grid))
+        pixels = "×".join(map(str, spec.preprocessing.input_size[1:]))
+        patches = "×".join(map(str, spec.grid))
         head = (
-            ""
-            if shape.own_head
-            else "  gives an embedding; num_classes adds a classifier"
+            "" if spec.head else "  gives an embedding; num_classes adds a classifier"
         )
         yield f"{model.name:{width}}  {pixels:>9} pixels  {patches:>7} patches{head}"
 
 
 def _in_words(model: "Answer") -> str:
-    shape = model.shape
-    if shape is None:
+    spec = model.spec
+    if spec is None:
         return f"cannot be pruned: {model.reason}"
-    head = (
-        ""
-        if shape.own_head
-        else "; it gives an embedding: num_classes adds a classifier"
-    )
-    patches = math.prod(shape.grid)
-    return f"can be pruned: {shape.blocks} blocks, {patches} patches, {shape.channels} channels{head}"
+    head = "" if spec.head else "; it gives an embedding: num_classes adds a classifier"
+    return f"can be pruned: {spec.depth} blocks, {spec.num_patches} patches, {spec.dim} channels{head}"

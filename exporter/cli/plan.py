@@ -1,11 +1,13 @@
 """Compute how many patches each layer keeps from average cosine similarity (ACS) and rho, and count the MACs.
 
-Needs no weights. STAR needs a calibration, or a JSON list with one ACS value per layer; the others need neither.
+Needs no weights, and no PyTorch for a name that `star-export models` lists. STAR needs a calibration, or a JSON
+list with one ACS value per layer; the others need neither.
 """
 
 import argparse
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 from exporter.cli.flags import (
     AMOUNT_FLAGS,
@@ -21,17 +23,20 @@ from exporter.cli.output import show
 from exporter.errors import ArtefactError, RecipeError, reason_of
 from exporter.files import writable_file
 from exporter.formats.canonical_json import read_json, save_json
-from exporter.records import ModelSpec, Schedule
+from exporter.records import ModelSpec
 from exporter.schedule.macs import dense_macs, schedule_macs
 from exporter.schedule.methods import ACS
-from exporter.schedule.plan import log_oddities, schedule_of
+from exporter.schedule.plan import log_oddities, schedule_of, warn_of_few_images
 from exporter.schedule.policy import Need, Policy
 from exporter.settings.flags import add_flags
 from exporter.vocabulary import Method
 from exporter.workflows.recipe import Recipe
 
 if TYPE_CHECKING:
-    from exporter.workflows.variant import Variant
+    from exporter.calibration.record import Calibration
+
+    # How to prune, which model, and how to read the calibration that is given.
+    Start: TypeAlias = tuple[Policy, ModelSpec, Callable[[], Calibration | None]]
 
 EXAMPLES = (
     "star-export plan --model deit_base_patch16_224 --rates 4=0.7 7=0.49 10=0.343",
@@ -56,16 +61,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Compute and print the schedule; the exit code is 0."""
     recipe = recipe_of(arguments)
-    from exporter.models.spec import with_outputs
-    from exporter.workflows.opened import open_recipe
-
     if arguments.acs and recipe.prune.method is None:
         recipe = recipe.but(prune={"method": Method.STAR})
-    variant = open_recipe(recipe)
-    network = variant.network
     out = writable_file(arguments.out) if arguments.out else None
-    spec = with_outputs(network.described, network.recipe.model.outputs).spec
-    schedule = _schedule(variant, arguments.acs, spec)
+    policy, spec, read = _listed(recipe) or _opened(recipe)
+    policy.check_amount("plan")
+    _check_sources(policy, recipe.prune.calibration, arguments.acs)
+    calibration = read()
+    acs = _read_acs(arguments.acs) if arguments.acs else ()
+    schedule = schedule_of(policy, spec, calibration, acs=acs)
+    log_oddities(schedule, policy, spec)
+    warn_of_few_images(schedule, calibration)
     dense, pruned = dense_macs(spec), schedule_macs(spec, schedule)
     came = dense_macs(spec.as_it_came)
     if out:
@@ -90,21 +96,42 @@ def run(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _schedule(variant: "Variant", acs: Path | None, spec: ModelSpec) -> Schedule:
-    from exporter.workflows.variant import warn_of_few_images
+def _listed(recipe: Recipe) -> "Start | None":
+    """Return what a plan starts from where the list of models has its spec, without PyTorch; else None."""
+    from exporter.calibration.record import check_calibration, load_calibration
+    from exporter.models.listed import listed
 
-    policy, network = variant.policy, variant.network
-    assert policy is not None  # the dense model is not planned
-    variant.check_amount("plan")
-    _check_sources(policy, network.recipe.prune.calibration, acs)
-    calibration = network.calibration_for(network.described.spec)
-    if calibration is not None:
-        calibration = calibration.of_first(spec.depth)
-    values = _read_acs(acs) if acs else ()
-    schedule = schedule_of(policy, spec, calibration, acs=values)
-    log_oddities(schedule, policy, spec)
-    warn_of_few_images(schedule, calibration)
-    return schedule
+    answer = listed(recipe.model)
+    # PyTorch resamples a calibration of another size.
+    if answer is None or answer.spec is None or recipe.prune.interpolate:
+        return None
+    spec, file = answer.spec, recipe.prune.calibration
+
+    def read() -> "Calibration | None":
+        if file is None:
+            return None
+        calibration = load_calibration(file)
+        check_calibration(calibration, spec, "")
+        return calibration
+
+    return recipe.policy(), spec, read
+
+
+def _opened(recipe: Recipe) -> "Start":
+    """Return what a plan starts from where the model has to be built, without weights."""
+    from exporter.models.spec import with_outputs
+    from exporter.workflows.opened import open_recipe
+
+    variant = open_recipe(recipe)
+    network = variant.network
+    spec = with_outputs(network.described, network.recipe.model.outputs).spec
+
+    def read() -> "Calibration | None":
+        calibration = network.calibration_for(network.described.spec)
+        return calibration and calibration.of_first(spec.depth)
+
+    assert variant.policy is not None  # the dense model is not planned
+    return variant.policy, spec, read
 
 
 def _check_sources(policy: Policy, calibration: Path | None, acs: Path | None) -> None:

@@ -10,31 +10,18 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 from exporter.formats.canonical_json import load_json
+from exporter.models.request import ModelRequest
+from exporter.records import ModelSpec
 
 LIST = Path(__file__).with_name("listed.json")
 
 
 @dataclass(frozen=True)
-class Shape:
-    """What a model that can be pruned looks like.
-
-    `pixels` and `grid` (of patches) are (height, width). `own_head` is False for a model without a classifier,
-    which gives an embedding: `num_classes` adds one, and a checkpoint its weights.
-    """
-
-    blocks: int
-    channels: int
-    pixels: tuple[int, int]
-    grid: tuple[int, int]
-    own_head: bool
-
-
-@dataclass(frozen=True)
 class Answer:
-    """Whether a model can be pruned: its shape, or the reason why not."""
+    """Whether a model can be pruned: its spec, without the names of its classes, or the reason why not."""
 
     name: str
-    shape: Shape | None
+    spec: ModelSpec | None
     reason: str = ""
 
 
@@ -43,7 +30,7 @@ class ModelList:
     """Accepted models by name, and the names of refused ones by reason, under one release of timm."""
 
     timm: str
-    accepted: Mapping[str, Shape]
+    accepted: Mapping[str, ModelSpec]
     refused: Mapping[str, tuple[str, ...]]
 
     @property
@@ -57,7 +44,7 @@ class ModelList:
     @property
     def answers(self) -> tuple[Answer, ...]:
         """One for each name, accepted ones first."""
-        accepted = (Answer(name, shape) for name, shape in self.accepted.items())
+        accepted = (Answer(name, spec) for name, spec in self.accepted.items())
         refused = (
             Answer(name, None, reason)
             for reason, names in self.refused.items()
@@ -72,9 +59,13 @@ def model_list() -> ModelList:
     return load_json(ModelList, LIST)
 
 
-def listed(name: str) -> Answer | None:
-    """Return the answer for a name; None if it is not in the list, or the list is of another release of timm."""
-    models = model_list()
-    if not models.is_current:
+def listed(request: ModelRequest) -> Answer | None:
+    """Return the answer for a request that is a name and no more.
+
+    None if the name is not in the list or that of a folder with a model, or the list is of another release of timm.
+    """
+    name, models = request.name, model_list()
+    is_folder = Path(name, "config.json").is_file()
+    if request != ModelRequest(name) or is_folder or not models.is_current:
         return None
     return next((answer for answer in models.answers if answer.name == name), None)

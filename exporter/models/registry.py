@@ -33,7 +33,7 @@ from exporter.models.huggingface.instances import (
     is_instance,
 )
 from exporter.models.huggingface.kinds import head_of
-from exporter.models.listed import Answer, Shape
+from exporter.models.listed import Answer
 from exporter.models.lvvit import LvVit, LvVitAdapter
 from exporter.models.networks import NO_SUCH_MODEL, Source, create, source_of
 from exporter.models.provenance import guessed_for, log_guess, overridden
@@ -154,11 +154,7 @@ def support_of(request: ModelRequest) -> Answer:
         if error.subject == NO_SUCH_MODEL or isinstance(error, HubError):
             raise
         return Answer(request.name, None, error.got)
-    spec, size = vit.spec, vit.spec.preprocessing.input_size[1:]
-    return Answer(
-        request.name,
-        Shape(spec.depth, spec.dim, size, spec.grid, bool(vit.classifiers)),
-    )
+    return Answer(request.name, replace(vit.spec, class_names=(), sources=Sources()))
 
 
 def adapt(

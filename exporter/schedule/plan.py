@@ -389,6 +389,12 @@ def log_oddities(schedule: Schedule, policy: Policy, spec: ModelSpec) -> None:
         _warn_of_scaling(_rates_by_layer(policy.amount.rates, spec), schedule, spec)
 
 
+def warn_of_few_images(schedule: Schedule, calibration: "Calibration | None") -> None:
+    """Log one line if halves of the calibration's images disagree in a layer that prunes by inter-layer scores."""
+    if calibration is not None and schedule.inter_sha256:
+        calibration.warn_where_unsettled(schedule.pruning_layers)
+
+
 def _warn_of_pooling(policy: Policy, spec: ModelSpec) -> None:
     """Say where patches are dropped from what a head pools: merging loses far less (docs/models.md)."""
     if not spec.num_class_tokens and not policy.reduction.merges:

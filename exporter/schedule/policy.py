@@ -25,7 +25,7 @@ from exporter.schedule.methods import (
     reduction_named,
     scorer_named,
 )
-from exporter.schedule.prune import NUMBERS, OF_STRETCHED, SHAPED, Prune
+from exporter.schedule.prune import AMOUNTS, NUMBERS, OF_STRETCHED, SHAPED, Prune
 from exporter.schedule.rates import (
     CANDIDATES,
     CHOSEN_FROM,
@@ -137,6 +137,12 @@ class Policy:
     round_to: int
     query_stride: int
     refit: bool
+
+    def check_amount(self, verb: str) -> None:
+        """Raise RecipeError if nothing says how much to prune."""
+        if self.amount == UNSAID:
+            expected = f"one of {', '.join(AMOUNTS)}"
+            raise RecipeError(verb, "no amount to prune", expected)
 
     def alpha_for(self, spec: ModelSpec) -> float:
         """Return the weight of the intra-layer factor in a model."""

@@ -4,7 +4,6 @@ import logging
 from dataclasses import dataclass, replace
 from typing import Any
 
-from exporter.data.class_map import is_order, read_class_map
 from exporter.errors import CheckpointError, RecipeError
 from exporter.machine import VNNI, cpu_lacks
 from exporter.models.identity import read_identity
@@ -13,7 +12,7 @@ from exporter.models.request import ModelRequest
 from exporter.pruning.checkpoint import Pruning, read_pruning
 from exporter.records import Schedule
 from exporter.schedule.macs import dense_macs, schedule_macs
-from exporter.schedule.policy import UNSAID, Need, resolve
+from exporter.schedule.policy import UNSAID, Need
 from exporter.schedule.prune import AMOUNTS, OF_STRETCHED, SCORING, Prune
 from exporter.settings.fields import Settings, changes_of, fields_of
 from exporter.targets import ONNXRUNTIME_INT8, OPENVINO, OPENVINO_INT8, Target
@@ -45,15 +44,10 @@ def open_recipe(
         dense: Whether the variant is the dense model, for a target of any method.
         refits: Whether the caller refits a pruned model where the recipe says so.
     """
-    if recipe.prune.refit and not refits:
-        raise RecipeError("refit", "true", "false: only compile refits a pruned model")
     check_device(recipe.model.device)
-    order = recipe.images.class_map
-    if order is not None and not is_order(order):
-        read_class_map(order, None)
     restored = _restored(recipe, restore=restore)
-    policy = resolve(recipe.prune, None if restored is None else restored.schedule)
-    recipe.lower.check_method(None if dense else policy.method)
+    trained = None if restored is None else restored.schedule
+    policy = recipe.policy(trained, dense=dense, refits=refits)
     name = recipe.model.name or _recorded_name(recipe.model)
     named = replace(recipe, model=replace(recipe.model, name=name))
     network = Network(named, model, restored, stages)

@@ -9,11 +9,13 @@ from typing import Any, TypeVar
 import msgspec
 
 from exporter.calibration.settings import CalibrationSettings
-from exporter.data.class_map import is_order
+from exporter.data.class_map import is_order, read_class_map
 from exporter.errors import MissingDependencyError, RecipeError, reason_of
 from exporter.evaluation.benchmark import LEAST_ROUNDS
 from exporter.files import GivenPath, regular, written_beside
 from exporter.models.request import ModelRequest
+from exporter.records import Schedule
+from exporter.schedule.policy import Policy, resolve
 from exporter.schedule.prune import AMOUNTS, Prune
 from exporter.settings.fields import (
     Batch,
@@ -155,6 +157,30 @@ class Recipe(Sections):
     calibrate: CalibrationSettings = field(default_factory=CalibrationSettings)
     lower: Lowering = field(default_factory=Lowering)
     measure: Measuring = field(default_factory=Measuring)
+
+    def policy(
+        self,
+        trained: Schedule | None = None,
+        *,
+        dense: bool = False,
+        refits: bool = False,
+    ) -> Policy:
+        """Check what needs no model, and return how it prunes: as it was trained, where it was.
+
+        Args:
+            trained: The schedule of a checkpoint that is pruned as it was trained.
+            dense: Whether the dense model is lowered, for a target of any method.
+            refits: Whether the caller refits a pruned model where the recipe says so.
+        """
+        if self.prune.refit and not refits:
+            expected = "false: only compile refits a pruned model"
+            raise RecipeError("refit", "true", expected)
+        order = self.images.class_map
+        if order is not None and not is_order(order):
+            read_class_map(order, None)
+        policy = resolve(self.prune, trained)
+        self.lower.check_method(None if dense else policy.method)
+        return policy
 
 
 @dataclass(frozen=True, kw_only=True)

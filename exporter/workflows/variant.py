@@ -10,11 +10,10 @@ from pathlib import Path
 import onnx
 
 from exporter.artefact import LoweredFile, artefact_of
-from exporter.calibration import sums
 from exporter.calibration.calibrate import calibrate_to
 from exporter.calibration.record import Calibration
 from exporter.calibration.settings import CalibrationSettings
-from exporter.errors import RecipeError, ScheduleError
+from exporter.errors import ScheduleError
 from exporter.evaluation.parity.reference import image_cost
 from exporter.files import PathLike
 from exporter.formats.large_onnx import save_onnx
@@ -24,9 +23,14 @@ from exporter.pruning.pruned_vit import PrunedViT
 from exporter.pruning.refit import refit, runs_to_refit
 from exporter.records import Gain, Schedule
 from exporter.runtimes.choice import on_this_cpu
-from exporter.schedule.plan import Cost, keep_everything, log_oddities, schedule_of
-from exporter.schedule.policy import UNSAID, Given, Need, Policy, check_needs
-from exporter.schedule.prune import AMOUNTS
+from exporter.schedule.plan import (
+    Cost,
+    keep_everything,
+    log_oddities,
+    schedule_of,
+    warn_of_few_images,
+)
+from exporter.schedule.policy import Given, Need, Policy, check_needs
 from exporter.targets import Target
 from exporter.vocabulary import InputKind, Layout
 from exporter.workflows import steps
@@ -81,10 +85,8 @@ class Variant:
 
     def check_amount(self, verb: str) -> None:
         """Raise RecipeError if nothing says how much to prune."""
-        if self.policy is not None and self.policy.amount == UNSAID:
-            raise RecipeError(
-                verb, "no amount to prune", f"one of {', '.join(AMOUNTS)}"
-            )
+        if self.policy is not None:
+            self.policy.check_amount(verb)
 
     @property
     def given(self) -> Schedule | None:
@@ -263,11 +265,3 @@ def lowered_together(variants: Sequence[Variant]) -> Iterator[onnx.ModelProto]:
     takes_ranges = any(target.takes_ranges for target in targets)
     ranges = first.network.ranges if takes_ranges else None
     return lower_each(first.pruned, targets, first.network.input_kind, ranges)
-
-
-def warn_of_few_images(schedule: Schedule, calibration: Calibration | None) -> None:
-    """Log one line if halves of the calibration's images disagree in a layer that prunes by inter-layer scores."""
-    if calibration is not None and schedule.inter_sha256:
-        sums.warn_where_unsettled(
-            calibration.overlap, schedule.pruning_layers, calibration.record.images
-        )

@@ -149,10 +149,17 @@ def raw_png(path: Path, size: tuple[int, int], bits: int, rows: bytes) -> Path:
 
 def acs_alone(vit: PrunableViT, acs: Sequence[float]) -> Calibration:
     """A calibration of ACS alone that nobody measured."""
-    spec, settings = vit.spec, CalibrationSettings(relevance=False)
+    return acs_of(vit.spec, acs, vit.weights_sha256)
+
+
+def acs_of(
+    spec: ModelSpec, acs: Sequence[float], weights_sha256: str = ""
+) -> Calibration:
+    """The same of a spec."""
+    settings = CalibrationSettings(relevance=False)
     record = CalibrationRecord(
         spec.name,
-        vit.weights_sha256,
+        weights_sha256,
         "",
         1,
         0,

@@ -1,6 +1,7 @@
 """The images drawn, and how far the halves agree."""
 
 import logging
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 
@@ -10,19 +11,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
+from exporter.calibration.record import ENOUGH, Calibration
 from exporter.calibration.settings import (
     CHECKS,
     CalibrationSettings,
     PlannedImage,
     planned_images,
 )
-from exporter.calibration.sums import (
-    ENOUGH,
-    better_half_overlap,
-    is_settled,
-    warn_where_unsettled,
-)
+from exporter.calibration.sums import better_half_overlap, is_settled
 from exporter.data.images import ImageFile, ImageFolder, sample
+from exporter.models.listed import model_list
+from tests.calibration.samples import acs_of
 
 seeds = st.integers(0, 10_000)
 
@@ -76,25 +75,31 @@ def test_the_least_layer_decides() -> None:
     )
 
 
+def agreeing(*overlap: float) -> Calibration:
+    """A calibration whose halves agree so far; of one image, without numbers."""
+    measured = acs_of(model_list().accepted["digits_vit"], (0.5,) * len(overlap))
+    return replace(measured, overlap=np.array(overlap) if overlap else None)
+
+
 def test_one_line_names_the_layers_and_the_worst(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     with caplog.at_level(logging.WARNING):
-        warn_where_unsettled(np.array((0.5, 0.81, ENOUGH, 0.7)), (2, 3, 4), 64)
+        agreeing(0.5, 0.81, ENOUGH, 0.7).warn_where_unsettled((2, 3, 4))
     (record,) = caplog.records
-    assert "layers 2, 4 (0.70 in layer 4) with 64 images" in record.getMessage()
+    assert "layers 2, 4 (0.70 in layer 4) with 1 images" in record.getMessage()
     assert "\n" not in record.getMessage()
 
 
 @pytest.mark.parametrize(
-    ("overlap", "layers"), [(None, (1, 2)), ((0.5, 0.9), (2,)), ((0.5, 0.9), ())]
+    ("overlap", "layers"), [((), (1, 2)), ((0.5, 0.9), (2,)), ((0.5, 0.9), ())]
 )
 def test_nothing_is_said_of_what_is_settled_or_unknown(
     caplog: pytest.LogCaptureFixture,
-    overlap: tuple[float, ...] | None,
+    overlap: tuple[float, ...],
     layers: tuple[int, ...],
 ) -> None:
-    warn_where_unsettled(None if overlap is None else np.array(overlap), layers, 64)
+    agreeing(*overlap).warn_where_unsettled(layers)
     assert caplog.records == []
 
 

@@ -29,8 +29,9 @@ def test_the_others_come_with_their_reason(star_export: Command) -> None:
 
 def test_json_has_both(star_export: Command) -> None:
     content = star_export("models", "--json").json
-    assert content["accepted"]["deit_tiny_patch16_224"]["own_head"]
-    assert content["accepted"]["deit_tiny_patch16_224"]["grid"] == [14, 14]
+    spec = content["accepted"]["deit_tiny_patch16_224"]
+    assert spec["outputs"][0]["kind"] == "logits"
+    assert (spec["grid"], len(spec["blocks"])) == ([14, 14], 12)
     assert "no adapter" in content["refused"]["beitv2_base_patch16_224"]
 
 

@@ -1,16 +1,22 @@
 """`star-export plan`: the patches that each layer keeps, without weights."""
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
-from exporter.calibration.record import load_calibration
+from exporter.calibration.record import load_calibration, save_calibration
 from exporter.formats.canonical_json import load_json
+from exporter.models import listed as listed_module
+from exporter.models.listed import model_list
 from exporter.records import Schedule
+from tests.calibration.samples import acs_of
 from tests.commands import Command, Workplace
 from tests.schedule.ours import DEIT_B_COUNTS_AT_07
 from tests.schedule.published import DEIT_B
+from tests.versions import LISTED
 
 
 def test_it_answers_with_the_counts_of_deit_b(
@@ -67,3 +73,45 @@ def test_a_calibration_gives_acs_and_names_its_scores(
     assert list(schedule.keep) == answer["keep"]
     assert (schedule.rho, schedule.inter_sha256) == (0.5, made.inter_sha256)
     assert schedule.acs == tuple(made.acs.tolist())
+
+
+# What takes seconds to import, or is not on a deployment machine.
+LIBRARIES = ("torch", "torchvision", "timm", "onnx", "onnxruntime", "PIL")
+WITHOUT = """
+import sys
+sys.modules |= dict.fromkeys({libraries})  # importing one of them fails
+from exporter.cli.main import main
+sys.exit(main(sys.argv[1:]))
+"""
+
+
+@LISTED
+@pytest.mark.parametrize(
+    "flags",
+    [
+        ("--model", "deit_small_patch16_224", "--mac-reduction", "0.4"),
+        ("--model", "lvvit_s", "--rates", "4=0.7", "7=0.49", "--method", "star"),
+        ("--model", "digits_vit", "--rho", "0.5", "--calibration", "made"),
+    ],
+    ids=lambda flags: flags[1],
+)
+def test_a_listed_name_needs_no_model_library(
+    star_export: Command,
+    flags: tuple[str, ...],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It plans as where the model is built."""
+    monkeypatch.chdir(tmp_path)
+    spec = model_list().accepted["digits_vit"]
+    acs = [layer / spec.depth for layer in range(spec.depth)]
+    save_calibration(acs_of(spec, acs), tmp_path / "made")
+    command = ("plan", *flags, "--json")
+    done = subprocess.run(
+        [sys.executable, "-c", WITHOUT.format(libraries=LIBRARIES), *command],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    monkeypatch.setattr(listed_module, "version", lambda _: "0.4.12")
+    assert json.loads(done.stdout) == star_export(*command).json

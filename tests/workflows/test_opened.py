@@ -27,7 +27,7 @@ from exporter.models.registry import load
 from exporter.records import Schedule
 from exporter.schedule.macs import dense_macs, schedule_macs
 from exporter.schedule.methods import DROP, FUSED, RANDOM
-from exporter.schedule.plan import manual_schedule
+from exporter.schedule.plan import manual_schedule, warn_of_few_images
 from exporter.schedule.policy import Need, resolve
 from exporter.schedule.prune import Prune
 from exporter.targets import ONNXRUNTIME, OPENVINO, OPENVINO_INT8
@@ -38,7 +38,7 @@ from exporter.workflows import variant as variant_module
 from exporter.workflows.compile import compile_model, dry_compile
 from exporter.workflows.finetune import dry_finetune
 from exporter.workflows.opened import DryRun, dry_run, open_recipe, warn_where_slow
-from exporter.workflows.variant import Variant, warn_of_few_images
+from exporter.workflows.variant import Variant
 from tests.calibration.samples import acs_alone
 from tests.commands import Workplace, recipe_with
 from tests.vits import make_vit
