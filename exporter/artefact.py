@@ -100,14 +100,11 @@ def tensors_of(output: Output, *, counted: bool) -> tuple[str, ...]:
 
 def output_names(spec: ModelSpec, schedule: Schedule) -> tuple[str, ...]:
     """Return the tensors that a pruned model returns, in order; with token counts if these depend on the image."""
-    return tuple(
-        name
-        for output in spec.outputs
-        for name in tensors_of(
-            output,
-            counted=schedule.adaptive and schedule.left_after(output.layer) is None,
-        )
-    )
+    names = list[str]()
+    for output in spec.outputs:
+        varies = schedule.adaptive and schedule.left_after(output.layer) is None
+        names += tensors_of(output, counted=varies)
+    return tuple(names)
 
 
 def to_grid(
@@ -127,9 +124,8 @@ def to_grid(
     Raises:
         ValueError: The shapes do not fit each other.
     """
-    fits = tokens.ndim == base.ndim == 3 and tuple(positions.shape) == tuple(
-        tokens.shape[:2]
-    )
+    fits = tokens.ndim == base.ndim == 3
+    fits = fits and tuple(positions.shape) == tuple(tokens.shape[:2])
     if not fits or (tokens.shape[0], tokens.shape[2]) != (base.shape[0], base.shape[2]):
         shapes = (list(array.shape) for array in (tokens, positions, base))
         raise ValueError(

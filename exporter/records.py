@@ -254,10 +254,8 @@ class Schedule:
     def left_after(self, layer: int) -> int | None:
         """Return the number of patches after a 1-based layer, 0 for the last; None if it depends on the image."""
         layer = layer or len(self.rates)
-        varies = self.adaptive and any(
-            pruning <= layer for pruning in self.pruning_layers
-        )
-        return None if varies else self.keep[layer - 1]
+        prunes = any(pruning <= layer for pruning in self.pruning_layers)
+        return None if self.adaptive and prunes else self.keep[layer - 1]
 
     @property
     def widths(self) -> dict[str, int]:

@@ -94,20 +94,14 @@ def _print(result: Bench) -> None:
     columns = ("batch", "img/s", "median ms", "p99 ms", *COMPARED)
     print_table(title, columns, [row for at in result.batches for row in _rows(at)])
     if parts := [at.breakdown_ms for at in result.batches if at.breakdown_ms]:
-        heads = (
-            "ms per run, dense → pruned",
-            *(f"batch {at.batch}" for at in result.batches),
-        )
-        rows = [
-            (
-                name,
-                *(
-                    f"{part.dense[name]:.2f} → {part.pruned[name]:.2f}"
-                    for part in parts
-                ),
-            )
-            for name in parts[0].dense
-        ]
+        batches = [f"batch {at.batch}" for at in result.batches]
+        heads = ("ms per run, dense → pruned", *batches)
+        rows = []
+        for name in parts[0].dense:
+            times = [
+                f"{part.dense[name]:.2f} → {part.pruned[name]:.2f}" for part in parts
+            ]
+            rows.append((name, *times))
         print_table("Time by operator class, profiled separately", heads, rows)
     if result.gpu:
         print_gpu_time(result)

@@ -300,9 +300,8 @@ def split(
     def class_and_rank(place: int) -> tuple[int, bytes]:
         file = images.files[place]
         name = os.fsencode(f"{seed}/{images.name_of(file.path)}")
-        return UNKNOWN if file.label is None else file.label, hashlib.sha256(
-            name
-        ).digest()
+        label = UNKNOWN if file.label is None else file.label
+        return label, hashlib.sha256(name).digest()
 
     rest, apart = set_apart(sorted(range(len(images.files)), key=class_and_rank), share)
     return _at(images, sorted(rest)), _at(images, sorted(apart))

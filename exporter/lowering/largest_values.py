@@ -118,18 +118,13 @@ def _measure(graph: onnx.GraphProto, name: str, result: str) -> None:
     """Add an output with the largest finite absolute value of a tensor in fp32."""
     zero = numpy_helper.from_array(np.zeros((), np.float32), f"{result}/zero")
     graph.initializer.append(zero)
-    graph.node.extend(
-        [
-            helper.make_node("IsInf", [name], [f"{result}/infinite"]),
-            helper.make_node("Abs", [name], [f"{result}/absolute"]),
-            helper.make_node(
-                "Where",
-                [f"{result}/infinite", zero.name, f"{result}/absolute"],
-                [f"{result}/finite"],
-            ),
-            helper.make_node("ReduceMax", [f"{result}/finite"], [result], keepdims=0),
-        ]
-    )
+    infinite, absolute = f"{result}/infinite", f"{result}/absolute"
+    finite, choices = f"{result}/finite", [infinite, zero.name, absolute]
+    node = helper.make_node
+    graph.node.append(node("IsInf", [name], [infinite]))
+    graph.node.append(node("Abs", [name], [absolute]))
+    graph.node.append(node("Where", choices, [finite]))
+    graph.node.append(node("ReduceMax", [finite], [result], keepdims=0))
     graph.output.append(helper.make_tensor_value_info(result, TensorProto.FLOAT, []))
 
 

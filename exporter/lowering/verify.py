@@ -100,9 +100,8 @@ def _wrong_target(model: onnx.ModelProto, artefact: Artefact) -> Iterator[str]:
 
 
 def _is_unsorted(node: onnx.NodeProto) -> bool:
-    return node.op_type == "TopK" and any(
-        attribute.name == "sorted" and not attribute.i for attribute in node.attribute
-    )
+    attributes = {attribute.name: attribute.i for attribute in node.attribute}
+    return node.op_type == "TopK" and not attributes.get("sorted", 1)
 
 
 def _opset(model: onnx.ModelProto) -> int:
@@ -244,16 +243,10 @@ def _decision(
 ) -> Shapes:
     """Return the shape of the tensor that holds the rows a layer takes, or the survivor that each patch joins."""
     if reduction_named(artefact.schedule.reduce).merges:
-        return {
-            into_name(layer): [
-                [
-                    "batch",
-                    None
-                    if tokens is None
-                    else tokens - artefact.spec.num_prefix_tokens,
-                ]
-            ]
-        }
+        patches = None
+        if tokens is not None:
+            patches = tokens - artefact.spec.num_prefix_tokens
+        return {into_name(layer): [["batch", patches]]}
     return {rows_of(keep_name(layer)): [[*left[:2], 1]]}
 
 

@@ -182,10 +182,8 @@ def default_method(
     """
     for method in (Method.MATCHING, Method.TOME):
         choices = METHODS[method]
-        fits = scorer in (None, *choices.scorers) and reduction in (
-            None,
-            *choices.reductions,
-        )
+        fits = scorer in (None, *choices.scorers)
+        fits = fits and reduction in (None, *choices.reductions)
         if fits and not star_alone:
             return method
     return Method.STAR

@@ -79,9 +79,8 @@ class Parser(argparse.ArgumentParser):
     def format_help(self) -> str:
         """Return the help: what is needed, then the groups, the advanced flags last."""
         # argparse would list all flags here: two screens of them.
-        self.usage = self.usage or " ".join(
-            (self.prog, *self._needed(), "[options]")
-        ).replace("%", "%%")
+        line = " ".join((self.prog, *self._needed(), "[options]"))
+        self.usage = self.usage or line.replace("%", "%%")
         # Groups of a verb's own were made later.
         self._action_groups.sort(key=lambda group: group.title == GROUPS[-1])
         return super().format_help()

@@ -70,15 +70,12 @@ def _at_largest(trt: Any, engine: Any, context: Any, profile: int) -> bool:
     if not context.set_optimization_profile_async(profile, _STREAM):
         return False
     names = (engine.get_tensor_name(index) for index in range(engine.num_io_tensors))
-    inputs = [
-        name for name in names if engine.get_tensor_mode(name) == trt.TensorIOMode.INPUT
-    ]
-    return all(
-        context.set_input_shape(
-            name, engine.get_tensor_profile_shape(name, profile)[-1]
-        )
-        for name in inputs
-    )
+    for name in names:
+        if engine.get_tensor_mode(name) == trt.TensorIOMode.INPUT:
+            largest = engine.get_tensor_profile_shape(name, profile)[-1]
+            if not context.set_input_shape(name, largest):
+                return False
+    return True
 
 
 def build_engine(

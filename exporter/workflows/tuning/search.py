@@ -313,9 +313,8 @@ class Search:
                 for point in (*known, *points)
             )
             if is_fp32 or on_target.target == targets[0] or not is_beaten:
-                answers = self.paired(
-                    candidate if is_fp32 else on_target, "screen", "rest"
-                )
+                judged_as = candidate if is_fp32 else on_target
+                answers = self.paired(judged_as, "screen", "rest")
                 macs = self.macs(candidate)
                 points.append(point_of(on_target, macs, answers, times, self.base_rate))
         return points
