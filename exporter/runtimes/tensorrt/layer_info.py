@@ -63,10 +63,7 @@ _SOURCE = re.compile(r"\[ONNX Layer: ([^\]]+)\]")
 # Kinds of layers that compute nothing: they reserve memory, state sizes, start the part of a graph whose sizes were
 # not known before, or make one stream wait for another.
 SERVICE = frozenset(
-    {
-        *("allocate", "deallocate", "shape_call", "signal", "wait"),
-        *("Constant", "NoOp"),
-    }
+    {*("allocate", "deallocate", "shape_call", "signal", "wait"), *("Constant", "NoOp")}
 )
 # The kind of a layer that is a convolution, by the word of TensorRT for RTX.
 CONVOLUTION = "corrltn"
@@ -158,7 +155,7 @@ def saved_layers(engine: Path, profile: int) -> tuple[EngineLayer, ...]:
     except (OSError, ValueError, KeyError, TypeError, IndexError) as error:
         got = reason_of(error)
         raise ArtefactError(
-            str(path), got, "the layers of each profile", "star-export build FOLDER"
+            path, got, "the layers of each profile", "star-export build FOLDER"
         ) from None
     return read_layers(text)
 

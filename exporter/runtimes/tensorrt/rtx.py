@@ -63,9 +63,7 @@ def build_ahead(
     network = builder.create_network(0)
     parse(rtx, network, log, onnx)
     if log.cause:
-        raise ArtefactError(
-            str(onnx), log.cause, "a model that its parser takes as it is"
-        )
+        raise ArtefactError(onnx, log.cause, "a model that its parser takes as it is")
     config = builder.create_builder_config()
     config.num_compute_capabilities = 1
     config.set_compute_capability(getattr(rtx.ComputeCapability, f"SM{sm}"), 0)
@@ -75,9 +73,7 @@ def build_ahead(
     plan = builder.build_serialized_network(network, config)
     if plan is None:
         raise ArtefactError(
-            str(onnx),
-            log.cause or "no reason",
-            "a model that TensorRT for RTX can build",
+            onnx, log.cause or "no reason", "a model that TensorRT for RTX can build"
         )
     return bytes(plan)
 

@@ -251,7 +251,7 @@ def _check_runtime(folder: Path, target: Target) -> None:
     if not target.runtime.engines:
         expected = "models for TensorRT"
         hint = f"star-export compile --target {TENSORRT.name}"
-        raise ArtefactError(str(folder), f"models for {target.name}", expected, hint)
+        raise ArtefactError(folder, f"models for {target.name}", expected, hint)
 
 
 def check_version(target: Target, version: str) -> None:
