@@ -95,10 +95,11 @@ class Target:
 
     `layouts` are the a-STAR layouts that the runtime supports, the best one first (`exporter.pruning`).
     `passes` are the graph passes in execution order (`exporter.lowering.pipeline`). `quantization` is the
-    scheme applied after them, "" for none (`exporter.lowering.quantize`). `passes_after` run on the quantized
-    graph. `largest_top_k` is the most that the runtime's top-k returns, None for any number. `least_version`
-    is the first version of the runtime that takes the file, and `least_sm` the lowest compute capability of a
-    GPU that does; () for any. `instead` is the target to take on an older one, "" where there is none.
+    scheme applied after them, "" for none (`exporter.lowering.quantize`). `passes_after` run behind it, when
+    padded a-STAR's retention is in standard operators. `largest_top_k` is the most that the runtime's top-k
+    returns, None for any number. `least_version` is the first version of the runtime that takes the file, and
+    `least_sm` the lowest compute capability of a GPU that does; () for any. `instead` is the target to take on
+    an older one, "" where there is none.
     """
 
     name: str
@@ -329,14 +330,20 @@ TENSORRT_FP8 = replace(
     instead=TENSORRT_INT8.name,
 )
 
-# Its Attention is on the CPU, as are sorts by place and scatters.
+# What it leaves to the CPU costs a copy there and back: Attention, scatters, int64.
 WEB = Target(
     name="web-fp32",
     runtime=ONNXRUNTIME_WEBGPU,
     precision=Precision.FP32,
     layouts=(Layout.PADDED,),
     opset=20,
-    passes=(*FEW_STEPS, "max_as_clip", "logic_as_sums"),
+    passes=FEW_STEPS,
+    passes_after=(
+        "limits_as_where",
+        "round_as_floor",
+        "logic_as_sums",
+        "integers_as_floats",
+    ),
 )
 
 WEB_FP16 = replace(

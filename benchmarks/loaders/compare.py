@@ -10,12 +10,14 @@ A loader that cannot be installed here is a row with the reason.
 """
 
 import argparse
+import hashlib
 import json
 import os
 import shutil
 import subprocess
 import sysconfig
 import tarfile
+import urllib.request
 import venv
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -49,6 +51,11 @@ NPM = {
     "@sparticuz/chromium": "147.0.0",
     "puppeteer-core": "24.43.1",
 }
+# SwiftShader has no fp16. Mesa's driver has it where the CPU converts it (F16C); Dawn refuses the one of Debian 12
+# itself, and takes this one of its backports.
+LAVAPIPE = "http://deb.debian.org/debian/pool/main/m/mesa/mesa-vulkan-drivers_25.0.7-2~bpo12+1_amd64.deb"
+LAVAPIPE_SHA256 = "3899f1800424c60a05df5d6913076a526ca8fdbabec43672cd397563d1ca3263"
+LAVAPIPE_LIBRARY = "usr/lib/x86_64-linux-gnu/libvulkan_lvp.so"
 NAME = "model"
 
 
@@ -203,11 +210,13 @@ LOADERS: dict[str, Callable[[Question], Array]] = {
 }
 
 
-def places_of(files: list[Path], images: Path, place: Path) -> list[dict[str, Any]]:
-    """Return what `webgpu_places.py` prints of each file."""
+def places_of(
+    files: list[Path], images: Path, place: Path, *, half: bool = False
+) -> list[dict[str, Any]]:
+    """Return what `webgpu_places.py` prints of each file, which has fp16 in it or not."""
     python = python_with(place / "webgpu", WEBGPU)
     command = [python, HERE / "webgpu_places.py", *files, images]
-    environment = {**os.environ, **vulkan_on_cpu(place)}
+    environment = {**os.environ, **vulkan_on_cpu(place, half=half)}
     done = subprocess.run(
         command, env=environment, stdout=subprocess.PIPE, text=True, check=True
     )
@@ -215,8 +224,15 @@ def places_of(files: list[Path], images: Path, place: Path) -> list[dict[str, An
     return [records[str(file)] for file in files]
 
 
-def vulkan_on_cpu(place: Path) -> dict[str, str]:
-    """Return the variables by which Vulkan is SwiftShader, a driver in software out of a package of npm."""
+def vulkan_on_cpu(place: Path, *, half: bool = False) -> dict[str, str]:
+    """Return the variables by which Vulkan is a driver in software: SwiftShader, or for fp16 Mesa's lavapipe."""
+    driver = _swiftshader(place)  # with Vulkan's loader
+    icd = _lavapipe(place) if half else driver / "vk_swiftshader_icd.json"
+    return {"LD_LIBRARY_PATH": str(driver), "VK_ICD_FILENAMES": str(icd)}
+
+
+def _swiftshader(place: Path) -> Path:
+    """Return the folder of the driver out of a package of npm."""
     driver = place / "swiftshader"
     if not (driver / "vk_swiftshader_icd.json").is_file():
         modules = node_modules(place / "npm", NPM)
@@ -227,8 +243,43 @@ def vulkan_on_cpu(place: Path) -> dict[str, str]:
         )
         with tarfile.open(fileobj=BytesIO(done.stdout)) as archive:
             archive.extractall(driver, filter="data")
-    icd = driver / "vk_swiftshader_icd.json"
-    return {"LD_LIBRARY_PATH": str(driver), "VK_ICD_FILENAMES": str(icd)}
+    return driver
+
+
+def _lavapipe(place: Path) -> Path:
+    """Return the file that names the driver to Vulkan, out of a package of Debian."""
+    root = place / "lavapipe"
+    icd = root / "icd.json"
+    if icd.is_file():
+        return icd
+    root.mkdir(parents=True, exist_ok=True)
+    package, library = root / "package.deb", root / LAVAPIPE_LIBRARY
+    package.write_bytes(_fetched(LAVAPIPE, LAVAPIPE_SHA256))
+    _install(["dpkg-deb", "--extract", package, root])
+    linked = subprocess.run(
+        ["ldd", library], stdout=subprocess.PIPE, text=True, check=True
+    )
+    missing = [
+        line.split()[0] for line in linked.stdout.splitlines() if "=> not" in line
+    ]
+    if missing:
+        raise NotInstalledError(f"{library.name} needs {', '.join(missing)}")
+    driver = {"library_path": str(library), "api_version": "1.4.305"}
+    icd.write_text(
+        json.dumps({"file_format_version": "1.0.0", "ICD": driver}), encoding="utf-8"
+    )
+    return icd
+
+
+def _fetched(url: str, sha256: str) -> bytes:
+    try:
+        with urllib.request.urlopen(url, timeout=60) as answer:
+            content: bytes = answer.read()
+    except OSError as error:
+        raise NotInstalledError(f"{url}: {error}") from None
+    if hashlib.sha256(content).hexdigest() != sha256:
+        raise NotInstalledError(f"{url}: not the file that was here before")
+    return content
 
 
 def _printed(command: list[str | Path], folder: Path | None = None) -> Array:
@@ -258,9 +309,8 @@ def node_modules(place: Path, pins: dict[str, str]) -> Path:
     """Return a folder with these packages of npm; made once, and no script of theirs is run."""
     if _is_made(place, pins):
         return place
-    for program in ("node", "npm"):
-        if shutil.which(program) is None:
-            raise NotInstalledError(f"no {program} on PATH")
+    if shutil.which("node") is None:
+        raise NotInstalledError("no node on PATH")
     shutil.rmtree(place, ignore_errors=True)
     place.mkdir(parents=True)
     (place / "package.json").write_text(
@@ -272,6 +322,8 @@ def node_modules(place: Path, pins: dict[str, str]) -> Path:
 
 
 def _install(command: list[str | Path], folder: Path | None = None) -> None:
+    if shutil.which(command[0]) is None:
+        raise NotInstalledError(f"no {command[0]} on PATH")
     done = subprocess.run(
         command, cwd=folder, capture_output=True, text=True, check=False
     )

@@ -2,7 +2,7 @@
 
     python webgpu_places.py DENSE.onnx PRUNED.onnx IMAGES.npy
 
-It runs in the environment that compare.py makes, on SwiftShader. Logits are those of the first image.
+It runs in the environment that compare.py makes. Logits are those of the first image.
 """
 
 import json

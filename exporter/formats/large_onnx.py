@@ -36,12 +36,12 @@ def load_whole(path: Path) -> "ModelProto":
     return model
 
 
-def save_onnx(model: "ModelProto", path: Path) -> None:
+def save_onnx(model: "ModelProto", path: Path, ending: str = DATA) -> None:
     """Write a model: next to `path` first, then renamed. What is too large for one file has its weights in another.
 
     The names of both stay together: the model refers to its weights by the name of their file, in any folder.
     """
-    data = data_path(path)
+    data = data_path(path, ending)
     if not is_large(model):
         with written_beside(path) as partial:
             partial.write_bytes(model.SerializeToString(deterministic=True))
@@ -73,9 +73,9 @@ def _refer(reference: Any, tensor: Any, file: str, offset: int) -> None:
         reference.external_data.add(key=key, value=value)
 
 
-def data_path(path: Path) -> Path:
+def data_path(path: Path, ending: str = DATA) -> Path:
     """Return where the weights of a large model lie."""
-    return path.with_name(path.name + DATA)
+    return path.with_name(path.name + ending)
 
 
 def files_of(path: Path) -> tuple[Path, ...]:

@@ -3,7 +3,8 @@
 The tracing and the forced variant differ from it only in inputs and outputs, so they show the shipped graph. Both
 give survivors as patches in ascending position, those of pairs in ToMe's order. A graph that chooses among tokens
 in any order has `keep_NN/tokens` instead of `keep_NN`, rows of the tokens that reach the layer, in their order
-there (`exporter.lowering.passes.ranking.rank_prefix`); it is translated from and to patches.
+there (`exporter.lowering.passes.ranking.rank_prefix`); it is translated from and to patches. One that counts in
+floats (`exporter.lowering.passes.webgpu`) has its decisions between Casts.
 
 In ONNX an initializer may be an offset in another file. A saved variant's initializers point into the shipped
 model, so no weight is written twice, and every runtime that opens ONNX files opens it.
@@ -234,13 +235,40 @@ def selection_nodes(model: onnx.ModelProto, sliced: onnx.ModelProto) -> frozense
 
 
 def _opened(model: onnx.ModelProto) -> tuple[gs.Graph, Artefact]:
-    """Return a graph of the model's own, and what it is of; ArtefactError where it has no pruning layer."""
+    """Return a graph of the model's own, with decisions in int64, and what it is of.
+
+    Raises:
+        ArtefactError: It has no pruning layer.
+    """
     graph = import_graph(model)
-    if not keep_layers(graph.tensors()):
+    tensors = graph.tensors()
+    layers = keep_layers(tensors)
+    if not layers:
         raise ArtefactError(
             graph.name, "a model without pruning layers", "one that star-export pruned"
         )
-    return graph, artefact_of(model)
+    for layer in layers:
+        for name_of in (keep_name, ranked_name, count_name, into_name):
+            decision = tensors.get(name_of(layer))
+            if decision is not None and decision.dtype == np.float32:
+                _widen(graph, decision)
+    return sort_nodes(graph), artefact_of(model)
+
+
+def _widen(graph: gs.Graph, decision: gs.Variable) -> None:
+    """Let a decision in float32 be int64, between two Casts: see `integers_as_floats`."""
+    number = gs.Variable(f"{decision.name}/number", np.float32, decision.shape)
+    (node,) = decision.inputs
+    node.outputs = [number if result is decision else result for result in node.outputs]
+    decision.dtype = np.int64
+    readers = list(decision.outputs)
+    op = Builder(graph, prefix=f"{decision.name}/widened")
+    op.Cast(number, to=onnx.TensorProto.INT64).inputs[0].outputs = [decision]
+    back = op.Cast(decision, to=onnx.TensorProto.FLOAT)
+    for reader in readers:
+        reader.inputs = [
+            back if value is decision else value for value in reader.inputs
+        ]
 
 
 def _decisions(graph: gs.Graph) -> list[gs.Variable]:

@@ -55,7 +55,12 @@ from exporter.lowering.passes.selection import (
     flat_gathers,
     select_early,
 )
-from exporter.lowering.passes.webgpu import logic_as_sums, max_as_clip
+from exporter.lowering.passes.webgpu import (
+    integers_as_floats,
+    limits_as_where,
+    logic_as_sums,
+    round_as_floor,
+)
 from exporter.targets import Target
 
 Rewrite: TypeAlias = Callable[[gs.Graph, Artefact], int]
@@ -134,14 +139,16 @@ _ROWS = (
     Pass(sort_once, requires=(NAMED, gone(KEEP_TOP_K))),
     Pass(choose_unsorted, requires=(gone(KEEP_TOP_K),)),
     Pass(flat_gathers, requires=(gone(TAKE_TOKENS),)),
-    Pass(max_as_clip),
-    Pass(logic_as_sums, requires=(FP32,)),
     Pass(linear_as_gemm, requires=(LINEAR, FP32), ends=(LINEAR,)),
     Pass(patches_as_linear, requires=(FP32,)),
     Pass(split_gemm, requires=(FP32,)),
     Pass(to_fp16, requires=(*FINAL, FP32), ends=(FP32,), least=1),
     Pass(to_bf16, requires=(*FINAL, FP32), ends=(FP32,), least=1),
     Pass(uint8_input, least=1),
+    Pass(limits_as_where),
+    Pass(round_as_floor),
+    Pass(logic_as_sums),
+    Pass(integers_as_floats, requires=FINAL),
     Pass(opset_17, requires=(gone(ATTENTION), gone(TAKE_TOKENS), FP32)),
 )
 

@@ -314,8 +314,10 @@ def _rewritten(
     run_passes(graph, artefact, names)
     graph.name = artefact.spec.name
     widest = [schedule.left[layer] for layer in schedule.pruning_layers]
-    on_gpu = target.runtime.engines
-    model = with_functions(gs.export_onnx(graph), graph.opset, widest, counting=on_gpu)
+    counting = "count_pairs" in target.passes
+    model = with_functions(
+        gs.export_onnx(graph), graph.opset, widest, counting=counting
+    )
     if target.quantization:
         model = quantized(model, artefact, target.quantization, images)
     if target.passes_after:

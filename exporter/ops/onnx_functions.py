@@ -120,13 +120,15 @@ ENDING = """
    width = ReduceMax <keepdims: int = 0> (keep_count)
    size = Reshape (width, no_axes)
    ascending, rank = TopK <axis: int = 1, largest: int = 0> (survivors, size)
-   keep_index = Mod (ascending, patches)
+   is_patch = Less (ascending, patches)
+   keep_index = Where (is_patch, ascending, start)
 """
 
 PADDED_ENDING = """
    size = Constant <value_ints: ints = @width> ()
    ascending, rank = TopK <axis: int = 1, largest: int = 0> (survivors, size)
-   keep_index = Mod (ascending, patches)
+   is_patch = Less (ascending, patches)
+   keep_index = Where (is_patch, ascending, start)
 """
 
 

@@ -212,6 +212,7 @@ def test_no_folder_for_a_loader_lacks_the_weights(
     )
     assert done.code == 0, done.err
     shutil.rmtree(tmp_path / "a")
+    assert (tmp_path / "hub/onnx/model.onnx_data").is_file()
     with OnnxRuntimeRunner(tmp_path / "hub/onnx/model.onnx", threads=1) as runner:
         images = np.zeros((1, 3, 32, 32), np.float32)
         assert np.isfinite(runner.run({"pixel_values": images})[LOGITS]).all()

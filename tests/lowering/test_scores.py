@@ -59,7 +59,7 @@ WAYS: dict[str, tuple[Callable[[], PrunedViT], tuple[str, ...]]] = {
     "matching": (matching, MERGES),
     "padded": (
         lambda: a_star(layout="padded"),
-        (*BY_MASS, "TopK", "Floor", "Round", "Mod"),
+        (*BY_MASS, "TopK", "Floor", "Less"),
     ),
     "shrinking": (lambda: a_star(layout="shrinking"), (*BY_MASS, "CdfRetain")),
     "packed": (lambda: a_star(layout="packed"), (*BY_MASS, "CdfRetain")),

@@ -5,6 +5,7 @@ alone (TensorRT from 11 on) and those without a flag for it (ONNX Runtime) then 
 """
 
 import math
+from collections.abc import Collection
 from typing import TypeAlias
 
 import ml_dtypes
@@ -55,7 +56,7 @@ def _to_half(graph: gs.Graph, artefact: Artefact, half: np.dtype) -> int:
     4. The nodes that the artefact names stay fp32, since their values are too large for fp16.
     """
     exact = scoring_nodes(graph, artefact) | _beyond(graph, artefact)
-    _infer_dtypes(graph)
+    infer_dtypes(graph)
     floats = {name for name, tensor in graph.tensors().items() if tensor.dtype == FP32}
     converted: Converted = {}
     halved = 0
@@ -64,7 +65,7 @@ def _to_half(graph: gs.Graph, artefact: Artefact, half: np.dtype) -> int:
         in_fp32 = node.op in IN_FP32 or node.domain == DOMAIN or id(node) in exact
         precision = FP32 if in_fp32 else half
         node.inputs = [
-            _in_precision(graph, tensor, precision, converted)
+            in_precision(graph, tensor, precision, converted)
             if tensor.name in floats
             else tensor
             for tensor in node.inputs
@@ -73,11 +74,12 @@ def _to_half(graph: gs.Graph, artefact: Artefact, half: np.dtype) -> int:
         for tensor in results:
             tensor.dtype = precision
         if node.op == "Cast" and results:
-            node.attrs["to"] = _onnx(precision)
+            node.attrs["to"] = onnx_type(precision)
         if node.op == "Attention" and precision != FP32:
             node.attrs["softmax_precision"] = int(onnx.TensorProto.FLOAT)
         halved += bool(results) and precision != FP32
-    _keep_outputs(graph, half)
+    halves = {output.name for output in graph.outputs if output.dtype == half}
+    keep_outputs(graph, halves, FP32)
     return halved
 
 
@@ -92,7 +94,7 @@ def _beyond(graph: gs.Graph, artefact: Artefact) -> frozenset[int]:
     return frozenset(id(node) for node in (*named, *pairs) if node is not None)
 
 
-def _in_precision(
+def in_precision(
     graph: gs.Graph, tensor: gs.Tensor, precision: np.dtype, converted: Converted
 ) -> gs.Tensor:
     """Return the tensor in a precision: itself, a converted constant, or the result of a shared Cast."""
@@ -110,21 +112,21 @@ def _in_precision(
 
 
 def _cast(graph: gs.Graph, source: gs.Tensor, result: gs.Tensor) -> None:
-    to = {"to": _onnx(result.dtype)}
+    to = {"to": onnx_type(result.dtype)}
     graph.nodes.append(gs.Node("Cast", f"{result.name}/cast", to, [source], [result]))
 
 
-def _keep_outputs(graph: gs.Graph, half: np.dtype) -> None:
-    """Cast the model's outputs back to fp32, under their own names."""
+def keep_outputs(graph: gs.Graph, names: Collection[str], before: np.dtype) -> None:
+    """Cast the outputs of these names back to what they were before."""
     for place, output in enumerate(graph.outputs):
-        if output.dtype == half:
-            restored = gs.Variable(output.name, FP32, output.shape)
-            output.name = f"{output.name}/{half.name}"
+        if output.name in names and output.dtype != before:
+            restored = gs.Variable(output.name, before, output.shape)
+            output.name = f"{output.name}/{output.dtype.name}"
             _cast(graph, output, restored)
             graph.outputs[place] = restored
 
 
-def _infer_dtypes(graph: gs.Graph) -> None:
+def infer_dtypes(graph: gs.Graph) -> None:
     """Fill in the dtypes that earlier passes left open; one that stays open would keep its tensor as it is."""
     exported = checkable(gs.export_onnx(graph, do_type_check=False))
     model = onnx.shape_inference.infer_shapes(exported)
@@ -150,7 +152,7 @@ def _rounded(values: Array, precision: np.dtype) -> Array:
     return np.where(finite, np.clip(values, -most, most), values).astype(precision)
 
 
-def _onnx(precision: np.dtype) -> int:
+def onnx_type(precision: np.dtype) -> int:
     """Return ONNX's number for a precision."""
     return int(onnx.helper.np_dtype_to_tensor_dtype(precision))
 

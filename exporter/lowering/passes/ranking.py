@@ -71,8 +71,8 @@ def _expand_dissimilarity(op: Builder, node: gs.Node, heads: int) -> gs.Variable
     if live is None:
         mean = op.ReduceMean(patches, [1], keepdims=1, name="mean")
     else:
-        live_patches = op.Slice(live, [prefix], [END], [1])
-        marks = op.Cast(live_patches, to=onnx.TensorProto.FLOAT, name="own")
+        marked = op.Cast(live, to=onnx.TensorProto.FLOAT, name="own")
+        marks = op.Slice(marked, [prefix], [END], [1])
         shares = op.Div(marks, op.ReduceSum(marks, [1], keepdims=1), name="shares")
         weighed = op.Mul(patches, op.Unsqueeze(shares, [2]))
         mean = op.ReduceSum(weighed, [1], keepdims=1, name="mean")

@@ -14,6 +14,7 @@ from exporter.lowering.graph import (
     has_static_rows,
     markers,
     nodes_of,
+    producer,
     replace,
 )
 from exporter.lowering.markers import KEEP_TOP_K, PACK_TOKENS, TAKE_TOKENS
@@ -194,11 +195,16 @@ def flat_gathers(graph: gs.Graph, _: Artefact) -> int:
     """Replace GatherND with batch_dims = 1 by Reshape, Gather along the first axis, Reshape.
 
     Each image's index is offset by its place in the batch times its number of tokens; gathers of the same rows
-    share the offset index. GatherND stays where the number of tokens is not static.
+    share the offset index. GatherND stays where the number of tokens is not static. A row of constants, as
+    scores by position, is read by Gather.
     """
+    tables = [*filter(_takes_numbers, nodes_of(graph, "GatherND"))]
+    for node in tables:
+        node.op, node.attrs = "Gather", {"axis": 0}
+        node.inputs[1] = node.inputs[1].inputs[0].inputs[0]
     gathers = [*filter(_takes_counted_rows, nodes_of(graph, "GatherND"))]
     if not gathers:
-        return 0
+        return len(tables)
     places = _places_in_batch(graph, gathers[0])
     indices: dict[tuple[str, int], gs.Variable] = {}
     for node in gathers:
@@ -215,7 +221,14 @@ def flat_gathers(graph: gs.Graph, _: Artefact) -> int:
         picked = op.Gather(matrix, indices[key], axis=0, name="gather")
         shape = [-1, *taken.shape[1:]]
         replace(graph, node, op.Reshape(picked, shape, name="unflatten"))
-    return len(gathers)
+    return len(tables) + len(gathers)
+
+
+def _takes_numbers(gather: gs.Node) -> bool:
+    """Whether the node gathers single numbers of a constant row; its index has a last axis for them."""
+    table, index = gather.inputs
+    is_row = isinstance(table, gs.Constant) and table.values.ndim == 1
+    return is_row and producer(index, "Unsqueeze") is not None
 
 
 def _takes_counted_rows(gather: gs.Node) -> bool:

@@ -3,28 +3,58 @@
 It was seen with version 1.27: see `tests/benchmarks/test_loaders.py`.
 """
 
+from typing import TypeAlias
+
 import numpy as np
 import onnx
 import onnx_graphsurgeon as gs
 
 from exporter.artefact import Artefact
-from exporter.lowering.graph import Builder, nodes_of, replace
+from exporter.lowering.decisions import SIZES
+from exporter.lowering.graph import Builder, nodes_of, replace, sort_nodes
+from exporter.lowering.passes.precision import (
+    Converted,
+    in_precision,
+    infer_dtypes,
+    keep_outputs,
+    onnx_type,
+)
+
+FP32, INT32, INT64 = map(np.dtype, (np.float32, np.int32, np.int64))
+# ONNX's names of what holds a whole number, the best for WebGPU first.
+HOLDERS = {"tensor(float)": FP32, "tensor(int32)": INT32, "tensor(int64)": INT64}
+Formal: TypeAlias = onnx.defs.OpSchema.FormalParameter
 
 
-def max_as_clip(graph: gs.Graph, _: Artefact) -> int:
-    """Write Max of a tensor and a number as Clip: WebGPU has no Max."""
-    changed = 0
-    for node in nodes_of(graph, "Max"):
-        numbers = [value for value in node.inputs if isinstance(value, gs.Constant)]
-        if len(node.inputs) != 2 or len(numbers) != 1 or numbers[0].values.size != 1:
-            continue
-        (tensor,) = (value for value in node.inputs if value is not numbers[0])
+def limits_as_where(graph: gs.Graph, _: Artefact) -> int:
+    """Write Max and Min of two tensors as a choice between them: WebGPU has neither."""
+    nodes = [*nodes_of(graph, "Max"), *nodes_of(graph, "Min")]
+    pairs = [node for node in nodes if len(node.inputs) == 2]
+    for node in pairs:
+        first, second = node.inputs
         op = Builder(graph, node, prefix=f"{node.outputs[0].name}/web")
-        replace(
-            graph, node, op.Clip(tensor, numbers[0].values.reshape(()), name="clip")
-        )
-        changed += 1
-    return changed
+        ordered = (first, second) if node.op == "Max" else (second, first)
+        replace(graph, node, op.Where(op.Less(*ordered), second, first, name="limit"))
+    return len(pairs)
+
+
+# The largest number below a half.
+BELOW_HALF = float(np.nextafter(np.float32(0.5), np.float32(0)))
+
+
+def round_as_floor(graph: gs.Graph, _: Artefact) -> int:
+    """Write Round, ties to even, as Floor and one more where the rest is large enough: WebGPU has no Round."""
+    nodes = nodes_of(graph, "Round")
+    for node in nodes:
+        (x,) = node.inputs
+        op = Builder(graph, node, prefix=f"{node.outputs[0].name}/web")
+        whole = op.Floor(x, name="whole")
+        even = op.Mul(op.Floor(op.Mul(whole, 0.5)), 2.0, name="even")
+        limit = op.Where(op.Equal(whole, even), 0.5, BELOW_HALF, name="limit")
+        above = op.Greater(op.Sub(x, whole, name="rest"), limit)
+        step = op.Cast(above, to=onnx.TensorProto.FLOAT, name="step")
+        replace(graph, node, op.Add(whole, step, name="rounded"))
+    return len(nodes)
 
 
 def logic_as_sums(graph: gs.Graph, _: Artefact) -> int:
@@ -43,3 +73,79 @@ def _as_numbers(op: Builder, marks: gs.Tensor) -> gs.Tensor:
     if isinstance(marks, gs.Constant):
         return gs.Constant(f"{marks.name}/numbers", marks.values.astype(np.float32))
     return op.Cast(marks, to=onnx.TensorProto.FLOAT)
+
+
+def integers_as_floats(graph: gs.Graph, artefact: Artefact) -> int:
+    """Compute whole numbers in float32, where they are exact, and return the number of results.
+
+    WebGPU has no int64, and int32 in few operators.
+
+    1. Sizes stay int64, and what follows from them alone: with a fixed batch, it is known before the first run.
+    2. Indices are int32, and shapes and axes int64, as ONNX has them.
+    3. What ONNX gives in int64 alone, as TopK's places, is looked up in a table of themselves: Gather reads it.
+    4. Outputs of the model stay int64.
+    """
+    infer_dtypes(graph)
+    whole = {name for name, tensor in graph.tensors().items() if tensor.dtype == INT64}
+    sizes: set[str] = set()
+    converted: Converted = {}
+    changed = 0
+    # A copy, since nodes are added; sorted, since a node's inputs must have their type before it.
+    for node in list(sort_nodes(graph).nodes):
+        variables = [value for value in node.inputs if isinstance(value, gs.Variable)]
+        if node.op in SIZES or all(value.name in sizes for value in variables):
+            sizes.update(result.name for result in node.outputs)
+            continue
+        inputs, outputs = _formals(node, graph.opset)
+        tensors = zip((*node.inputs, *node.outputs), (*inputs, *outputs), strict=True)
+        # A constant is converted with the tensors that have its type.
+        kinds = {
+            formal.type_str
+            for tensor, formal in tensors
+            if isinstance(tensor, gs.Variable) and tensor.name in whole - sizes
+        }
+        for place, (value, formal) in enumerate(zip(node.inputs, inputs, strict=True)):
+            if value.name in whole and formal.type_str in kinds:
+                holder = _holder(formal)
+                node.inputs[place] = in_precision(graph, value, holder, converted)
+        for place, (result, formal) in enumerate(
+            zip(node.outputs, outputs, strict=True)
+        ):
+            if result.name not in whole:
+                continue
+            result.dtype = FP32
+            changed += 1
+            if _holder(formal) != FP32:
+                tokens = artefact.spec.num_prefix_tokens + artefact.spec.num_patches
+                _look_up(graph, node, place, tokens)
+            elif node.op == "Cast":
+                node.attrs["to"] = onnx_type(FP32)
+    keep_outputs(graph, whole, INT64)
+    return changed
+
+
+def _formals(node: gs.Node, opset: int) -> tuple[list[Formal], list[Formal]]:
+    """Return what ONNX says of each input and output of a node; its last one may stand for many."""
+    schema = onnx.defs.get_schema(node.op, opset)
+    inputs, outputs = (
+        [formals[min(place, len(formals) - 1)] for place in range(len(tensors))]
+        for formals, tensors in (
+            (schema.inputs, node.inputs),
+            (schema.outputs, node.outputs),
+        )
+    )
+    return inputs, outputs
+
+
+def _holder(formal: Formal) -> np.dtype:
+    return next(dtype for name, dtype in HOLDERS.items() if name in formal.types)
+
+
+def _look_up(graph: gs.Graph, node: gs.Node, place: int, tokens: int) -> None:
+    """Let a table of as many numbers as there are tokens give a node's result in float32."""
+    result = node.outputs[place]
+    node.outputs[place] = gs.Variable(f"{result.name}/int64", INT64, result.shape)
+    op = Builder(graph, prefix=f"{result.name}/web")
+    table = np.arange(tokens, dtype=np.float32)
+    number = op.Gather(table, node.outputs[place], axis=0)
+    number.inputs[0].outputs = [result]

@@ -26,7 +26,7 @@ from exporter.runtimes.choice import (
 from exporter.runtimes.playback_runner import PlaybackRunner
 from exporter.runtimes.tensorrt.manifest import EngineManifest, read_manifest
 from exporter.runtimes.tensorrt.runner import engine_here
-from exporter.targets import Runtime, Target
+from exporter.targets import ONNXRUNTIME_WEBGPU, Runtime, Target
 from exporter.tensor_names import IMAGES, INSTRUMENTED, Array, instrumented_path
 from exporter.vocabulary import Precision
 from exporter.workflows.folders.export_folder import read_folder
@@ -127,9 +127,11 @@ def _instrumented(path: Path, target: Target, settings: RunSettings) -> Runner:
 
 
 def _precision(model: LoweredFile, settings: RunSettings) -> str:
-    """Return the precision of a model's products: the target's, unless its engine computes fp32 in TF32."""
+    """Return the precision of a model's products: the target's, unless the runtime computes them in another."""
     target = model.artefact.target
     runtime = runtime_for(target, settings)
+    if target.precision == Precision.FP16 and runtime == ONNXRUNTIME_WEBGPU:
+        return "fp16 sums"
     if target.precision != Precision.FP32 or not runtime.engines:
         return target.precision
     return "tf32" if _manifest(model.path, runtime).settings.tf32 else target.precision

@@ -12,7 +12,7 @@ from exporter.artefact import KEY_PREFIX, Artefact, LoweredFile, tensors_of, to_
 from exporter.errors import ArtefactError, OutputError
 from exporter.files import folder_beside
 from exporter.formats.canonical_json import read_json, save_json, to_json
-from exporter.formats.large_onnx import load_whole, save_onnx
+from exporter.formats.large_onnx import data_path, load_whole, save_onnx
 from exporter.formats.onnx_file import rename_tensors
 from exporter.records import ModelSpec, Output, Preprocessing
 from exporter.tensor_names import IMAGES
@@ -34,6 +34,10 @@ FILES = {
     Precision.FP16: "onnx/model_fp16.onnx",
     Precision.INT8: "onnx/model_quantized.onnx",
 }
+# What the name of a model above 2 GB ends in for its weights; and by which setting transformers.js knows how many
+# files with weights each model has.
+WEIGHTS = "_data"
+JS_CONFIG, EXTERNAL = "transformers.js_config", "use_external_data_format"
 # By which models and schedules are told apart.
 TOLD_APART = ("method", "schedule_sha256", "weights_sha256")
 # Pillow's numbers of its filters.
@@ -87,15 +91,16 @@ def write_model(lowered: LoweredFile, out: Path) -> Path:
     outputs = _named(artefact.spec, source)
     config = config_of(artefact, outputs)
     processor = processor_of(artefact.spec.preprocessing, source)
-    _check_other(out / CONFIG, config)
+    for_js = _js_config(out / CONFIG, config)
     model = load_whole(lowered.path)
     rename_tensors(model, _tensors(artefact, outputs))
     name = FILES[artefact.target.precision]
     with folder_beside(out) as aside:
         file = aside / name
         file.parent.mkdir()
-        save_onnx(model, file)
-        save_json(config, aside / CONFIG)
+        save_onnx(model, file, WEIGHTS)
+        for_js[EXTERNAL][file.name] = int(data_path(file, WEIGHTS).is_file())
+        save_json(config | {JS_CONFIG: for_js}, aside / CONFIG)
         save_json(processor, aside / PROCESSOR)
     return out / name
 
@@ -130,17 +135,25 @@ def _tensors(artefact: Artefact, outputs: dict[OutputKind, Output]) -> dict[str,
     return names
 
 
-def _check_other(place: Path, config: dict[str, Any]) -> None:
-    """Raise OutputError if the folder holds another model, whose files would be opened by this one's config."""
+def _js_config(place: Path, config: dict[str, Any]) -> dict[str, Any]:
+    """Return what the config of a folder tells transformers.js, where there is one, with a table of its files.
+
+    Raises:
+        OutputError: The folder holds another model, whose files would be opened by this one's config.
+    """
     if not place.is_file():
-        return
+        return {EXTERNAL: {}}
     try:
-        is_same = to_json(read_json(place)) == to_json(config)
-    except (OSError, ValueError):
+        known = read_json(place)
+        for_js = dict(known.pop(JS_CONFIG, {}))
+        for_js[EXTERNAL] = dict(for_js.get(EXTERNAL, {}))
+        is_same = to_json(known) == to_json(config)
+    except (OSError, ValueError, TypeError, AttributeError):
         is_same = False
     if not is_same:
         got, hint = "another model or schedule", "remove it, or write to another folder"
         raise OutputError(str(place), got, "the same, in any precision", hint)
+    return for_js
 
 
 def config_of(artefact: Artefact, outputs: dict[OutputKind, Output]) -> dict[str, Any]:

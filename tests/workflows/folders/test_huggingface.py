@@ -17,6 +17,7 @@ from PIL import Image
 from exporter.artefact import Artefact
 from exporter.data.pixels import normalise, to_input_size, to_pixels
 from exporter.errors import ArtefactError, OutputError, RecipeError
+from exporter.formats import large_onnx
 from exporter.models.huggingface.preprocessing import GREY_LEVELS
 from exporter.models.spec import with_outputs
 from exporter.records import Preprocessing
@@ -172,6 +173,52 @@ def test_precisions_of_one_model_share_a_folder_and_others_are_kept_out(
     write_folder(tmp_path / "c", method=Method.A_STAR)
     with pytest.raises(OutputError, match="another model or schedule"):
         write_huggingface(tmp_path / "c", out)
+
+
+def test_weights_beside_a_model_are_where_loaders_look_for_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """transformers.js takes the names from the config, optimum and its hub from the model's own name."""
+    out = tmp_path / "hf"
+    write_folder(tmp_path / "fp32")
+    write_folder(tmp_path / "fp16", ONNXRUNTIME_FP16)
+    write_huggingface(tmp_path / "fp16", out)
+    by_user = json.loads((out / "config.json").read_text())
+    by_user["transformers.js_config"]["dtype"] = "fp16"
+    (out / "config.json").write_text(json.dumps(by_user))
+    monkeypatch.setattr(large_onnx, "MOST_INSIDE", 0)
+    monkeypatch.setattr(large_onnx, "LEAST_BYTES", 1)
+    (model,) = write_huggingface(tmp_path / "fp32", out).models
+    names = sorted(path.name for path in model.parent.iterdir())
+    assert names == ["model.onnx", "model.onnx_data", "model_fp16.onnx"]
+    for_js = json.loads((out / "config.json").read_text())["transformers.js_config"]
+    assert for_js.pop("use_external_data_format") == {
+        "model.onnx": 1,
+        "model_fp16.onnx": 0,
+    }
+    assert for_js == {"dtype": "fp16"}
+    weights = onnx.load(model, load_external_data=False).graph.initializer
+    places = {
+        entry.value
+        for tensor in weights
+        for entry in tensor.external_data
+        if entry.key == "location"
+    }
+    assert places == {"model.onnx_data"}
+    assert transformers.AutoConfig.from_pretrained(out).num_labels
+
+
+@pytest.mark.parametrize("settings", [[1], {"use_external_data_format": 3}, "x"])
+def test_a_config_of_other_settings_is_another_models(
+    tmp_path: Path, settings: Any
+) -> None:
+    write_folder(tmp_path / "folder")
+    write_huggingface(tmp_path / "folder", tmp_path / "hf")
+    config = tmp_path / "hf/config.json"
+    values = json.loads(config.read_text()) | {"transformers.js_config": settings}
+    config.write_text(json.dumps(values))
+    with pytest.raises(OutputError, match="another model or schedule"):
+        write_huggingface(tmp_path / "folder", tmp_path / "hf")
 
 
 def test_pixels_and_precisions_that_loaders_do_not_name_are_refused(
