@@ -3,7 +3,7 @@
 import logging
 import shlex
 import shutil
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timezone
 from pathlib import Path
@@ -19,13 +19,14 @@ from exporter.evaluation.loss import Tuned
 from exporter.evaluation.parity.reference import reference_runner
 from exporter.evaluation.report.page import Shown, save_comparison, save_page
 from exporter.evaluation.report.record import Report, TimedRun
+from exporter.evaluation.report.try_page import runs_in_browser, save_try_page
 from exporter.files import PathLike, writable_folder, written_beside
 from exporter.formats.canonical_json import save_json
 from exporter.formats.large_onnx import files_of
 from exporter.lowering.instrumented import save_instrumented
 from exporter.models.identity import read_record
 from exporter.pruning.checkpoint import TUNED
-from exporter.tensor_names import Array
+from exporter.tensor_names import TRACING, Array
 from exporter.vocabulary import Method
 from exporter.workflows import steps
 from exporter.workflows.folders.export_folder import (
@@ -37,6 +38,7 @@ from exporter.workflows.folders.export_folder import (
     REFERENCE,
     REPORT,
     SCHEDULE,
+    TRY_PAGE,
     finish_folder,
     read_checksums,
     save_raw_images,
@@ -258,7 +260,7 @@ def _deliver(
     dense: Variant, variant: Variant, page: Shown, pixels: Array, recipe: Recipe
 ) -> None:
     """Write into a variant's folder what a deployment machine needs beside its file, and the report."""
-    (report, pictures), out, artefact = page, variant.folder, variant.file.artefact
+    (report, _), out, artefact = page, variant.folder, variant.file.artefact
     for source in files_of(dense.file.path):
         copy = out / source.name
         if copy != source:
@@ -272,12 +274,10 @@ def _deliver(
     save_json(artefact.spec, out / MODEL)
     save_json(recipe, out / RECIPE)
     save_json(report, out / REPORT)
-    save_page(
-        report, artefact, out / PAGE, pictures=pictures, settings=settings_of(recipe)
-    )
     instrumented = save_instrumented(variant.file.path)
+    pages = _save_pages(page, variant, instrumented, recipe)
     raw = save_raw_images(pixels, sorted({1, report.batch}), out)
-    names = [REFERENCE, SCHEDULE, MODEL, RECIPE, REPORT, PAGE]
+    names = [REFERENCE, SCHEDULE, MODEL, RECIPE, REPORT, *pages]
     for name in report.files.values():
         names += [path.name for path in files_of(out / name)]
     names += [*instrumented.values(), *raw]
@@ -286,3 +286,25 @@ def _deliver(
     finish_folder(out, names, recipe.prune.calibration)
     # Until here, the next call continues.
     sums_path(out / CALIBRATION).unlink(missing_ok=True)
+
+
+def _save_pages(
+    page: Shown, variant: Variant, instrumented: Mapping[str, str], recipe: Recipe
+) -> list[str]:
+    """Write the report, and the page that runs both models where a browser does; return their names."""
+    (report, pictures), out, artefact = page, variant.folder, variant.file.artefact
+    # A browser holds no model above 2 GB, whose weights are in a second file.
+    is_small = all(len(files_of(out / name)) == 1 for name in report.files.values())
+    is_tried = TRACING in instrumented and is_small and runs_in_browser(artefact)
+    if is_tried:
+        files = {**report.files, TRACING: instrumented[TRACING]}
+        save_try_page(artefact, files, out / TRY_PAGE, report=PAGE)
+    save_page(
+        report,
+        artefact,
+        out / PAGE,
+        pictures=pictures,
+        settings=settings_of(recipe),
+        try_page=TRY_PAGE if is_tried else "",
+    )
+    return [PAGE, TRY_PAGE] if is_tried else [PAGE]

@@ -84,6 +84,7 @@ def test_it_leaves_a_folder_that_proves_itself(
         "SHA256SUMS",
         "report.json",
         "report.html",
+        "try.html",
         *report["files"].values(),
         *variants,
         "images.batch1.bin",

@@ -197,17 +197,19 @@ def save_page(
     *,
     pictures: Sequence[Picture] = (),
     settings: Mapping[str, Any] | None = None,
+    try_page: str = "",
 ) -> None:
     """Write the page atomically.
 
     The pictures are those of the report's examples, in the same order; `settings` what the user set, by the keys
-    of flags.
+    of flags; `try_page` the name of the page beside it that runs both models, "" where there is none.
     """
     trade_off = report.trade_off
-    _write(
+    write_page(
         path,
         "page.html",
         settings=settings or {},
+        try_page=try_page,
         report=report,
         artefact=artefact,
         pictures=list(
@@ -240,7 +242,7 @@ def save_comparison(methods: Mapping[str, Shown], path: Path, page: str) -> None
         )
         if explained is None and pictures and pictures[0][-1].heat:
             explained = report
-    _write(
+    write_page(
         path,
         "comparison.html",
         made=list(methods),
@@ -254,7 +256,8 @@ def save_comparison(methods: Mapping[str, Shown], path: Path, page: str) -> None
     )
 
 
-def _write(path: Path, template: str, **context: Any) -> None:
+def write_page(path: Path, template: str, **context: Any) -> None:
+    """Fill in a template, and write the page atomically."""
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(Path(__file__).parent / "templates"),
         autoescape=True,

@@ -44,6 +44,7 @@ RECIPE = "recipe.json"
 CALIBRATION = "calibration.safetensors"
 # For readers alone.
 PAGE = "report.html"
+TRY_PAGE = "try.html"
 # In the format of `sha256sum --check`.
 CHECKSUMS = "SHA256SUMS"
 

@@ -1,0 +1,232 @@
+// A picture goes through both models; their answers, their times and what each layer keeps are shown.
+
+const at = (id) => document.getElementById(id);
+const settings = JSON.parse(at('settings').textContent);
+const { files, preprocessing } = settings;
+const isFile = location.protocol === 'file:';
+// Models that were chosen by hand, by name.
+const chosen = new Map();
+
+function say(text, isError = false) {
+  at('state').textContent = text;
+  at('state').className = isError ? 'no' : '';
+}
+
+async function loaded(address, options = {}) {
+  const response = await fetch(address, options);
+  if (!response.ok) throw new Error(`${address}: ${response.status} ${response.statusText}`);
+  return response.blob();
+}
+
+// The browser gives a file of the library only if its hash is the one in this page.
+async function runtime() {
+  const library = new URLSearchParams(location.search).get('library') ?? settings.library;
+  const place = new URL(library, location.href);
+  const { script, binary } = settings.build;
+  const [code, wasm] = await Promise.all(
+    [script, binary].map(({ name, integrity }) => loaded(new URL(name, place), { integrity })),
+  );
+  const ort = await import(URL.createObjectURL(new Blob([code], { type: 'text/javascript' })));
+  ort.env.wasm.wasmBinary = await wasm.arrayBuffer();
+  ort.env.wasm.numThreads = 1;
+  return ort;
+}
+
+async function bytesOf(name) {
+  if (isFile && !chosen.has(name)) throw new Error(`${name}: not chosen yet`);
+  const blob = isFile ? chosen.get(name) : await loaded(`./${encodeURIComponent(name)}`);
+  return new Uint8Array(await blob.arrayBuffer());
+}
+
+// Sessions of both models, and of the variant that also gives its decisions, whose weights lie in the pruned file.
+async function opened() {
+  const models = {};
+  for (const [role, name] of Object.entries(files)) models[role] = await bytesOf(name);
+  say('Loading ONNX Runtime …');
+  const ort = await runtime();
+  const onGpu = settings.build.provider === 'webgpu' && (await navigator.gpu?.requestAdapter());
+  say('Opening the models …');
+  const sessions = {};
+  for (const [role, model] of Object.entries(models)) {
+    sessions[role] = await ort.InferenceSession.create(model, {
+      executionProviders: [onGpu ? 'webgpu' : 'wasm'],
+      freeDimensionOverrides: { batch: 1 },
+      externalData: role === 'tracing' ? [{ path: files.pruned, data: models.pruned }] : [],
+    });
+  }
+  at('device').textContent = onGpu ? 'on WebGPU' : 'on one thread of the CPU (WebAssembly)';
+  return { ort, sessions };
+}
+
+async function decoded(file) {
+  const bitmap = await createImageBitmap(file, { colorSpaceConversion: 'none', premultiplyAlpha: 'none' });
+  const canvas = document.createElement('canvas');
+  [canvas.width, canvas.height] = [bitmap.width, bitmap.height];
+  const context = canvas.getContext('2d', { willReadFrequently: true });
+  context.drawImage(bitmap, 0, 0);
+  return context.getImageData(0, 0, bitmap.width, bitmap.height);
+}
+
+// The numbers of an output; its whole numbers are of 64 bits.
+const numbers = (tensor) => Array.from(tensor.data, Number);
+
+// For each pruning layer, the token that each patch of the picture is in behind it, -1 where it is gone.
+function tokensOf(decisions) {
+  let tokens = Array.from({ length: settings.grid[0] * settings.grid[1] }, (_, patch) => patch);
+  return settings.layers.map(({ layer, keep, count, into }) => {
+    const left = count in decisions ? numbers(decisions[count])[0] : Infinity;
+    const survivors = numbers(decisions[keep]).slice(0, left);
+    const places = into in decisions ? numbers(decisions[into]) : null;
+    const joined = places ? (token) => places[token] : (token) => survivors.indexOf(token);
+    tokens = tokens.map((token) => (token < 0 ? -1 : joined(token)));
+    return { layer, left: survivors.length, tokens };
+  });
+}
+
+// The picture with merged patches in their mean colour, and those that are gone faded.
+function painted({ width, height, data }, tokens) {
+  const [rows, columns] = settings.grid;
+  const patchOf = (pixel) => {
+    const row = Math.floor((Math.floor(pixel / width) * rows) / height);
+    return row * columns + Math.floor(((pixel % width) * columns) / width);
+  };
+  const sums = new Map();
+  tokens.forEach((token) => sums.set(token, { patches: 0, pixels: 0, colour: [0, 0, 0] }));
+  tokens.forEach((token) => { sums.get(token).patches += 1; });
+  for (let pixel = 0; pixel < width * height; pixel += 1) {
+    const sum = sums.get(tokens[patchOf(pixel)]);
+    sum.pixels += 1;
+    sum.colour = sum.colour.map((value, channel) => value + data[4 * pixel + channel]);
+  }
+  const result = new Uint8ClampedArray(data);
+  for (let pixel = 0; pixel < width * height; pixel += 1) {
+    const token = tokens[patchOf(pixel)];
+    const { patches, pixels, colour } = sums.get(token);
+    for (let channel = 0; channel < 3; channel += 1) {
+      const place = 4 * pixel + channel;
+      if (token < 0) {
+        result[place] = settings.gone_share * data[place] + (1 - settings.gone_share) * settings.gone_colour[channel];
+      } else if (patches > 1) {
+        result[place] = colour[channel] / pixels;
+      }
+    }
+  }
+  return { width, height, data: result };
+}
+
+function frame({ width, height, data }, title, caption) {
+  const canvas = Object.assign(document.createElement('canvas'), { width, height });
+  canvas.setAttribute('role', 'img');
+  canvas.setAttribute('aria-label', title);
+  canvas.getContext('2d').putImageData(new ImageData(data, width, height), 0, 0);
+  const figure = document.createElement('figure');
+  figure.append(canvas, caption);
+  return figure;
+}
+
+function show(picture, layers) {
+  const whole = frame(picture, 'The picture as the models see it', 'picture');
+  const frames = layers.map(({ layer, left, tokens }) => frame(
+    painted(picture, tokens), `What is left after layer ${layer}`, `layer ${layer}: ${left}`,
+  ));
+  at('layers').replaceChildren(whole, ...frames);
+}
+
+function sharesOf(logits) {
+  const most = Math.max(...logits);
+  const powers = logits.map((logit) => Math.exp(logit - most));
+  const total = powers.reduce((sum, power) => sum + power, 0);
+  return powers.map((power) => power / total);
+}
+
+const nameOf = (index) => settings.classes[index] ?? `class ${index}`;
+const percent = (share) => `${(100 * share).toFixed(1)} %`;
+const milliseconds = (time) => `${time.toFixed(1)} ms`;
+const median = (times) => [...times].sort((a, b) => a - b)[times.length >> 1];
+
+function row(name, cells) {
+  const line = document.createElement('tr');
+  for (const content of [name, ...cells]) line.insertCell().append(...[content].flat());
+  return line;
+}
+
+function bar(share) {
+  const mark = Object.assign(document.createElement('div'), { className: 'bar' });
+  mark.style.width = percent(share).replace(' ', '');
+  return [percent(share), mark];
+}
+
+function report(shares, times) {
+  const roles = ['dense', 'pruned'];
+  const ranked = roles.map((role) => {
+    const order = shares[role].map((_, index) => index);
+    return order.sort((a, b) => shares[role][b] - shares[role][a]).slice(0, 5);
+  });
+  const classes = [...new Set(ranked.flat())];
+  at('classes').replaceChildren(
+    ...classes.map((index) => row(nameOf(index), roles.map((role) => bar(shares[role][index])))),
+  );
+  const middles = roles.map((role) => median(times[role]));
+  at('times').replaceChildren(row('time', middles.map(milliseconds)));
+  at('answer').hidden = false;
+  const said = roles.map((role, place) => {
+    const first = ranked[place][0];
+    return `${role}: ${nameOf(first)} (${percent(shares[role][first])}), ${milliseconds(middles[place])}`;
+  });
+  say(`${said.join('; ')}. The pruned model takes ${(middles[1] / middles[0]).toFixed(2)} of the dense one's time.`);
+}
+
+let models = null;
+
+async function answer(file) {
+  say('Reading the picture …');
+  const picture = fitted(await decoded(file), preprocessing);
+  models ??= opened();
+  const { ort, sessions } = await models.catch((error) => {
+    models = null;
+    throw error;
+  });
+  const shape = [1, ...preprocessing.input_size];
+  const images = new ort.Tensor(settings.input, inputOf(picture, preprocessing, settings.input), shape);
+  const layers = tokensOf(await sessions.tracing.run({ images }));
+  show(picture, layers);
+  say('Running both models …');
+  // The picture is drawn before they take the thread.
+  await new Promise((done) => { setTimeout(done); });
+  const [logits, times] = [{}, { dense: [], pruned: [] }];
+  for (let round = 0; round <= settings.rounds; round += 1) {
+    for (const role of ['dense', 'pruned']) {
+      const start = performance.now();
+      const outputs = await sessions[role].run({ images });
+      if (round) times[role].push(performance.now() - start);
+      logits[role] = numbers(outputs.logits);
+    }
+  }
+  report({ dense: sharesOf(logits.dense), pruned: sharesOf(logits.pruned) }, times);
+  document.dispatchEvent(new CustomEvent('answer', { detail: { logits, layers } }));
+}
+
+// One picture after the other; the last one is taken again when models are chosen.
+let work = Promise.resolve();
+let last = null;
+function take(file) {
+  if (!file) return;
+  last = file;
+  work = work.then(() => answer(file)).catch((error) => say(`Not answered: ${error.message}`, true));
+}
+
+for (const id of ['picture', 'camera']) {
+  at(id).addEventListener('change', ({ target }) => take(target.files[0]));
+}
+at('models').addEventListener('change', ({ target }) => {
+  for (const file of target.files) chosen.set(file.name, file);
+  take(last);
+});
+at('alone').hidden = !isFile;
+for (const event of ['dragover', 'dragleave', 'drop']) {
+  document.addEventListener(event, (dragged) => {
+    dragged.preventDefault();
+    at('drop').classList.toggle('over', event === 'dragover');
+    if (event === 'drop') take(dragged.dataTransfer.files[0]);
+  });
+}
