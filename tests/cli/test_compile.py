@@ -102,6 +102,7 @@ def test_it_leaves_a_folder_that_proves_itself(
     assert "data:image/webp;base64," in page
     assert "✓ Both files compute what PyTorch computes." in page
     assert "Accuracy against images per second" in page
+    assert 'href="try.html"' in page
     assert star_export("inspect", tmp_path / "out").code == 0
 
 
@@ -139,6 +140,8 @@ def test_a_folder_for_tensorrt_says_how_to_build_it_with_trtexec_alone(
         assert (out / words["--loadInputs"].removeprefix("images:")).is_file()
         assert html.escape(line) in (out / "report.html").read_text()
     assert len(lines) == 16
+    assert not (out / "try.html").exists()  # for what a browser runs
+    assert "try.html" not in (out / "report.html").read_text()
 
 
 @pytest.mark.ort

@@ -96,6 +96,7 @@ def save_try_page(
         report=report,
         version=VERSION,
         policy="; ".join(f"{kind} {sources}" for kind, sources in POLICY.items()),
+        merges=reduction_named(artefact.schedule.reduce).merges,
         settings=_settings(artefact, files),
     )
 
@@ -113,7 +114,6 @@ def _settings(artefact: Artefact, files: Mapping[str, str]) -> dict[str, Any]:
         "preprocessing": asdict(spec.preprocessing),
         "input": str(artefact.input_kind),
         "layers": _layers(schedule),
-        "merges": reduction_named(schedule.reduce).merges,
         "gone_share": GONE_SHARE,
         "gone_colour": GONE_COLOUR,
     }

@@ -1,6 +1,7 @@
 // Open try.html in headless Chromium, give it a picture, and print what is seen, as JSON:
 //   node try_page.mjs ADDRESS '{"library": PREFIX, "dist": FOLDER, "picture": FILE, "models": [FILE], "width": 360, "dark": true}'
 // In the working directory lie the packages. What the page asks of `library` is answered from `dist`; all else, from nowhere.
+// With "gpu", WebGPU is SwiftShader, in software.
 import { readFileSync } from 'node:fs';
 import { createRequire } from 'node:module';
 import { join, resolve } from 'node:path';
@@ -11,10 +12,14 @@ const packages = createRequire(pathToFileURL(resolve('package.json')));
 const { default: chromium } = await import(pathToFileURL(packages.resolve('@sparticuz/chromium')));
 const { default: puppeteer } = await import(pathToFileURL(packages.resolve('puppeteer-core')));
 const [address, words] = process.argv.slice(2);
-const { library, dist, picture, models, width, dark } = JSON.parse(words);
+const { library, dist, picture, models, width, dark, gpu } = JSON.parse(words);
 
 const browser = await puppeteer.launch({
-  args: chromium.args, executablePath: await chromium.executablePath(), headless: 'shell',
+  args: [...chromium.args, ...(gpu ? ['--enable-unsafe-webgpu', '--use-webgpu-adapter=swiftshader'] : [])],
+  executablePath: await chromium.executablePath(),
+  headless: 'shell',
+  timeout: 0,
+  protocolTimeout: 0,
 });
 const requests = [];
 const errors = [];
@@ -46,6 +51,7 @@ function seen() {
     captions: [...document.querySelectorAll('#layers figure')].map((figure) => figure.innerText.trim()),
     titles: [...document.querySelectorAll('#layers canvas')].map((canvas) => canvas.getAttribute('aria-label')),
     unnamed: [...document.querySelectorAll('input')].filter((input) => !input.labels.length).length,
+    device: document.getElementById('device').innerText,
     asks: !document.getElementById('alone').hidden,
     wide: wide.map((element) => element.id || element.tagName),
     width: innerWidth,
@@ -56,6 +62,7 @@ function seen() {
 
 try {
   const page = await browser.newPage();
+  page.setDefaultTimeout(0);
   await page.setViewport({ width: width ?? 1000, height: 900 });
   await page.emulateMediaFeatures([{ name: 'prefers-color-scheme', value: dark ? 'dark' : 'light' }]);
   page.on('console', (message) => { if (message.type() === 'error') errors.push(message.text()); });
@@ -77,7 +84,10 @@ try {
   if (models) await (await input('models')).uploadFile(...models);
   await (await input('picture')).uploadFile(picture);
   const answer = await page.evaluate(() => Promise.race([window.answered, window.refused]));
-  console.log(JSON.stringify({ answer, first, before, requests, errors, ...(await page.evaluate(seen)) }));
+  const after = { answer, first, before, errors: [...errors], ...(await page.evaluate(seen)) };
+  // The policy of the page holds, so that this is no request.
+  await page.evaluate(() => fetch('https://example.org/').catch(() => {}));
+  console.log(JSON.stringify({ ...after, requests }));
 } finally {
   await browser.close();
 }

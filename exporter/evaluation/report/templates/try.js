@@ -51,6 +51,7 @@ async function opened() {
     sessions[role] = await ort.InferenceSession.create(model, {
       executionProviders: [onGpu ? 'webgpu' : 'wasm'],
       freeDimensionOverrides: { batch: 1 },
+      logSeverityLevel: 3, // errors
       externalData: role === 'tracing' ? [{ path: files.pruned, data: models.pruned }] : [],
     });
   }
@@ -70,44 +71,47 @@ async function decoded(file) {
 // The numbers of an output; its whole numbers are of 64 bits.
 const numbers = (tensor) => Array.from(tensor.data, Number);
 
-// For each pruning layer, the token that each patch of the picture is in behind it, -1 where it is gone.
-function tokensOf(decisions) {
-  let tokens = Array.from({ length: settings.grid[0] * settings.grid[1] }, (_, patch) => patch);
+// For each pruning layer, the tokens that are left: the patch where each stands, and all patches that it stands for.
+function layersOf(decisions) {
+  let tokens = Array.from({ length: settings.grid[0] * settings.grid[1] }, (_, patch) => ({ patch, members: [patch] }));
   return settings.layers.map(({ layer, keep, count, into }) => {
     const left = count in decisions ? numbers(decisions[count])[0] : Infinity;
     const survivors = numbers(decisions[keep]).slice(0, left);
-    const places = into in decisions ? numbers(decisions[into]) : null;
-    const joined = places ? (token) => places[token] : (token) => survivors.indexOf(token);
-    tokens = tokens.map((token) => (token < 0 ? -1 : joined(token)));
-    return { layer, left: survivors.length, tokens };
+    const members = survivors.map((place) => tokens[place].members);
+    if (into in decisions) {
+      members.fill([]);
+      numbers(decisions[into]).forEach((survivor, place) => {
+        members[survivor] = [...members[survivor], ...tokens[place].members];
+      });
+    }
+    tokens = survivors.map((place, token) => ({ patch: tokens[place].patch, members: members[token] }));
+    return { layer, tokens };
   });
 }
 
-// The picture with merged patches in their mean colour, and those that are gone faded.
-function painted({ width, height, data }, tokens) {
+// Where the pixels of each patch begin in the data of a picture.
+function pixelsByPatch({ width, height }) {
   const [rows, columns] = settings.grid;
-  const patchOf = (pixel) => {
-    const row = Math.floor((Math.floor(pixel / width) * rows) / height);
-    return row * columns + Math.floor(((pixel % width) * columns) / width);
-  };
-  const sums = new Map();
-  tokens.forEach((token) => sums.set(token, { patches: 0, pixels: 0, colour: [0, 0, 0] }));
-  tokens.forEach((token) => { sums.get(token).patches += 1; });
-  for (let pixel = 0; pixel < width * height; pixel += 1) {
-    const sum = sums.get(tokens[patchOf(pixel)]);
-    sum.pixels += 1;
-    sum.colour = sum.colour.map((value, channel) => value + data[4 * pixel + channel]);
+  const pixels = Array.from({ length: rows * columns }, () => []);
+  for (let y = 0; y < height; y += 1) {
+    for (let x = 0; x < width; x += 1) {
+      const patch = Math.floor((y * rows) / height) * columns + Math.floor((x * columns) / width);
+      pixels[patch].push(4 * (y * width + x));
+    }
   }
-  const result = new Uint8ClampedArray(data);
-  for (let pixel = 0; pixel < width * height; pixel += 1) {
-    const token = tokens[patchOf(pixel)];
-    const { patches, pixels, colour } = sums.get(token);
+  return pixels;
+}
+
+// The picture with what is gone faded; a patch that others were merged into has the mean colour of all.
+function painted({ width, height, data }, tokens, pixels) {
+  const { gone_share: share, gone_colour: colour } = settings;
+  const result = data.map((value, place) => (place % 4 === 3 ? value : share * value + (1 - share) * colour[place % 4]));
+  for (const { patch, members } of tokens) {
+    const all = members.flatMap((member) => pixels[member]);
     for (let channel = 0; channel < 3; channel += 1) {
-      const place = 4 * pixel + channel;
-      if (token < 0) {
-        result[place] = settings.gone_share * data[place] + (1 - settings.gone_share) * settings.gone_colour[channel];
-      } else if (patches > 1) {
-        result[place] = colour[channel] / pixels;
+      const mean = all.reduce((sum, pixel) => sum + data[pixel + channel], 0) / all.length;
+      for (const pixel of pixels[patch]) {
+        result[pixel + channel] = members.length > 1 ? mean : data[pixel + channel];
       }
     }
   }
@@ -125,11 +129,11 @@ function frame({ width, height, data }, title, caption) {
 }
 
 function show(picture, layers) {
-  const whole = frame(picture, 'The picture as the models see it', 'picture');
-  const frames = layers.map(({ layer, left, tokens }) => frame(
-    painted(picture, tokens), `What is left after layer ${layer}`, `layer ${layer}: ${left}`,
+  const pixels = pixelsByPatch(picture);
+  const frames = layers.map(({ layer, tokens }) => frame(
+    painted(picture, tokens, pixels), `What is left after layer ${layer}`, `layer ${layer}: ${tokens.length}`,
   ));
-  at('layers').replaceChildren(whole, ...frames);
+  at('layers').replaceChildren(frame(picture, 'The picture as the models see it', 'picture'), ...frames);
 }
 
 function sharesOf(logits) {
@@ -169,11 +173,11 @@ function report(shares, times) {
   const middles = roles.map((role) => median(times[role]));
   at('times').replaceChildren(row('time', middles.map(milliseconds)));
   at('answer').hidden = false;
-  const said = roles.map((role, place) => {
+  const [dense, pruned] = roles.map((role, place) => {
     const first = ranked[place][0];
-    return `${role}: ${nameOf(first)} (${percent(shares[role][first])}), ${milliseconds(middles[place])}`;
+    return `${nameOf(first)} (${percent(shares[role][first])}) in ${milliseconds(middles[place])}`;
   });
-  say(`${said.join('; ')}. The pruned model takes ${(middles[1] / middles[0]).toFixed(2)} of the dense one's time.`);
+  say(`Dense: ${dense}. Pruned: ${pruned}, ${(middles[1] / middles[0]).toFixed(2)} of the dense one's time.`);
 }
 
 let models = null;
@@ -188,7 +192,7 @@ async function answer(file) {
   });
   const shape = [1, ...preprocessing.input_size];
   const images = new ort.Tensor(settings.input, inputOf(picture, preprocessing, settings.input), shape);
-  const layers = tokensOf(await sessions.tracing.run({ images }));
+  const layers = layersOf(await sessions.tracing.run({ images }));
   show(picture, layers);
   say('Running both models …');
   // The picture is drawn before they take the thread.
