@@ -365,6 +365,7 @@ def test_answers_and_pictures_are_ours(
     # Nothing before there is a picture; then the library, and what lies beside the page.
     assert seen["before"] == [f"{address}{TRY_PAGE}"]
     elsewhere = {place for place in seen["requests"] if not place.startswith(address)}
+    assert seen["barred"].startswith("https://example.org")
     build = BUILDS[artefact.target.runtime]
     assert elsewhere == {
         f"{LIBRARY}{file.name}" for file in (build.script, build.binary)

@@ -84,10 +84,13 @@ try {
   if (models) await (await input('models')).uploadFile(...models);
   await (await input('picture')).uploadFile(picture);
   const answer = await page.evaluate(() => Promise.race([window.answered, window.refused]));
-  const after = { answer, first, before, errors: [...errors], ...(await page.evaluate(seen)) };
-  // The policy of the page holds, so that this is no request.
-  await page.evaluate(() => fetch('https://example.org/').catch(() => {}));
-  console.log(JSON.stringify({ ...after, requests }));
+  const after = { answer, first, before, requests: [...requests], errors: [...errors], ...(await page.evaluate(seen)) };
+  // The policy of the page holds.
+  const barred = await page.evaluate(() => new Promise((done) => {
+    document.addEventListener('securitypolicyviolation', ({ blockedURI }) => done(blockedURI));
+    fetch('https://example.org/').then(() => done('')).catch(() => setTimeout(() => done(''), 5000));
+  }));
+  console.log(JSON.stringify({ ...after, barred }));
 } finally {
   await browser.close();
 }

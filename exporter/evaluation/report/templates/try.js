@@ -134,6 +134,8 @@ function show(picture, layers) {
     painted(picture, tokens, pixels), `What is left after layer ${layer}`, `layer ${layer}: ${tokens.length}`,
   ));
   at('layers').replaceChildren(frame(picture, 'The picture as the models see it', 'picture'), ...frames);
+  for (const id of ['classes', 'times']) at(id).replaceChildren();
+  at('answer').hidden = false;
 }
 
 function sharesOf(logits) {
@@ -172,7 +174,6 @@ function report(shares, times) {
   );
   const middles = roles.map((role) => median(times[role]));
   at('times').replaceChildren(row('time', middles.map(milliseconds)));
-  at('answer').hidden = false;
   const [dense, pruned] = roles.map((role, place) => {
     const first = ranked[place][0];
     return `${nameOf(first)} (${percent(shares[role][first])}) in ${milliseconds(middles[place])}`;
