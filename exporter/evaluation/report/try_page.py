@@ -73,8 +73,8 @@ POLICY = {
 
 
 def runs_in_browser(artefact: Artefact) -> bool:
-    """Whether a browser runs files of this kind, and they name a class."""
-    return artefact.target.runtime in BUILDS and artefact.spec.num_classes > 0
+    """Whether a browser runs files of this kind, and they tell classes apart."""
+    return artefact.target.runtime in BUILDS and artefact.spec.num_classes > 1
 
 
 def save_try_page(
