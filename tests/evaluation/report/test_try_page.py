@@ -327,6 +327,7 @@ def drawn(address: str) -> Array:
         ("star", "onnxruntime-fp16", 2e-2),
         ("star", "web-fp32", 2e-5),
         ("matching", "web-fp32", 2e-5),
+        ("a-star", "web-fp32", 2e-5),
     ],
 )
 def test_answers_and_pictures_are_ours(
