@@ -146,9 +146,11 @@ def test_every_pixel_is_pillows(mode: CropMode) -> None:
                 image = Image.fromarray(np.ascontiguousarray(pixels[..., :3]))
                 expected.append((to_pixels(to_input_size(image, how)), how))
     for values, (pixels, how) in zip(_in_node(cases), expected, strict=True):
-        for kind, wanted in ((0, pixels), (1, normalise(pixels, how))):
-            got = np.array(values[kind], wanted.dtype).reshape(wanted.shape)
-            np.testing.assert_array_equal(got, wanted, err_msg=repr(how))
+        for numbers, array in zip(
+            values, (pixels, normalise(pixels, how)), strict=True
+        ):
+            got = np.array(numbers, array.dtype).reshape(array.shape)
+            np.testing.assert_array_equal(got, array, err_msg=repr(how))
 
 
 def _in_node(cases: list[Any]) -> list[Any]:
