@@ -16,12 +16,10 @@ from exporter.vocabulary import OutputKind
 
 def own_values(output: Output, tensors: Tensors) -> Array:
     """Return the values of an output as one float64 vector, without padding."""
-    values = tensors[output.name].astype(np.float64)
-    return (
-        values[_unpadded(output, tensors)].ravel()
-        if output.kind == OutputKind.TOKENS
-        else values.ravel()
-    )
+    values = _doubles(output, tensors)
+    if output.kind == OutputKind.TOKENS:
+        values = values[_unpadded(output, tensors)]
+    return values.ravel()
 
 
 def finite(output: Output, tensors: Tensors) -> Array:
@@ -39,15 +37,13 @@ def distance(output: Output, ours: Tensors, theirs: Tensors) -> Array:
     """
     a, b, both = _rows(output, ours, theirs)
     with np.errstate(invalid="ignore"):
-        difference = np.where(both[..., None], np.abs(a - b), 0.0).max(
-            axis=(1, 2), initial=0.0
-        )
+        difference = np.where(both[..., None], np.abs(a - b), 0.0)
+        largest = difference.max(axis=(1, 2), initial=0.0)
     if output.kind == OutputKind.TOKENS:
-        alike = np.ones(len(difference), bool)
         for tensors in (ours, theirs):
-            alike &= _unpadded(output, tensors).sum(axis=1) == both.sum(axis=1)
-        difference = np.where(alike, difference, np.inf)
-    return difference
+            alike = _unpadded(output, tensors).sum(axis=1) == both.sum(axis=1)
+            largest = np.where(alike, largest, np.inf)
+    return largest
 
 
 def agreements(output: Output, ours: Tensors, theirs: Tensors) -> dict[str, Array]:
@@ -60,19 +56,24 @@ def agreements(output: Output, ours: Tensors, theirs: Tensors) -> dict[str, Arra
     if output.kind == OutputKind.VALUES:
         return {}
     if output.kind == OutputKind.LABELS:
-        sides = [tensors[output.name] > 0 for tensors in (ours, theirs)]
-        return {"labels": (sides[0] == sides[1]).all(axis=1).astype(np.float64)}
+        same = (ours[output.name] > 0) == (theirs[output.name] > 0)
+        return {"labels": same.all(axis=1).astype(np.float64)}
     if output.kind == OutputKind.LOGITS:
-        a = top_classes(ours[output.name].astype(np.float64), 5)
-        b = top_classes(theirs[output.name].astype(np.float64), 5)
-        same = (a[:, 0] == b[:, 0]).astype(np.float64)
-        return {"top1": same, "top5": (b[:, :, None] == a[:, None, :]).any(2).mean(1)}
+        a = top_classes(_doubles(output, ours), 5)
+        b = top_classes(_doubles(output, theirs), 5)
+        same = a[:, 0] == b[:, 0]
+        shared = (b[:, :, None] == a[:, None, :]).any(axis=2)
+        return {"top1": same.astype(np.float64), "top5": shared.mean(axis=1)}
+    return {"cosine": _least_cosines(output, ours, theirs)}
+
+
+def _least_cosines(output: Output, ours: Tensors, theirs: Tensors) -> Array:
     a, b, both = _rows(output, ours, theirs)
     with np.errstate(invalid="ignore", over="ignore"):
         lengths = np.linalg.norm(a, axis=2) * np.linalg.norm(b, axis=2)
         cosine = (a * b).sum(axis=2) / np.where(lengths == 0, 1.0, lengths)
     least = np.where(both, cosine, np.inf).min(axis=1, initial=np.inf)
-    return {"cosine": np.where(both.any(axis=1), least, -1.0)}
+    return np.where(both.any(axis=1), least, -1.0)
 
 
 def class_margin(output: Output, reference: Tensors) -> Array:
@@ -80,13 +81,13 @@ def class_margin(output: Output, reference: Tensors) -> Array:
 
     One logit tells two classes apart by its sign, and so does each label: the one nearest to 0 counts.
     """
-    logits = reference[output.name]
+    logits = _doubles(output, reference)
     if output.kind not in (OutputKind.LOGITS, OutputKind.LABELS):
         return np.full(len(logits), np.inf)
     if logits.shape[1] == 1 or output.kind == OutputKind.LABELS:
-        return np.asarray(np.abs(logits.astype(np.float64)).min(axis=1))
-    best = np.sort(logits.astype(np.float64), axis=1)[:, -2:]
-    return np.asarray(best[:, 1] - best[:, 0])
+        return np.asarray(np.abs(logits).min(axis=1))
+    ranked = np.sort(logits, axis=1)
+    return np.asarray(ranked[:, -1] - ranked[:, -2])
 
 
 def check_shapes(
@@ -106,10 +107,9 @@ def check_shapes(
 def _rows(output: Output, ours: Tensors, theirs: Tensors) -> tuple[Array, Array, Array]:
     """Return both sides as [images, rows, channels] with matching rows, and a mask of the rows that both have."""
     if output.kind != OutputKind.TOKENS:
-        a = ours[output.name].astype(np.float64)
-        b = theirs[output.name].astype(np.float64)
-        a = a.reshape(len(a), -1, a.shape[-1])
-        b = b.reshape(len(b), -1, b.shape[-1])
+        a, b = _doubles(output, ours), _doubles(output, theirs)
+        rows = (len(a), -1, a.shape[-1])
+        a, b = a.reshape(rows), b.reshape(rows)
         return a, b, np.ones(a.shape[:2], bool)
     places = token_positions_name(output.name)
     known = np.unique(np.hstack([ours[places], theirs[places]]))
@@ -120,14 +120,19 @@ def _rows(output: Output, ours: Tensors, theirs: Tensors) -> tuple[Array, Array,
 
 def _scattered(output: Output, tensors: Tensors, known: Array) -> tuple[Array, Array]:
     """Return tokens in rows by their `known` position, and a mask of the rows that have one."""
-    tokens = tensors[output.name].astype(np.float64)
+    tokens = _doubles(output, tensors)
     positions = tensors[token_positions_name(output.name)]
     image, row = np.nonzero(_unpadded(output, tensors))
     column = np.searchsorted(known, positions[image, row])
     rows = np.zeros((len(tokens), known.size, tokens.shape[2]))
     marks = np.zeros((len(tokens), known.size), bool)
-    rows[image, column], marks[image, column] = tokens[image, row], True
+    rows[image, column] = tokens[image, row]
+    marks[image, column] = True
     return rows, marks
+
+
+def _doubles(output: Output, tensors: Tensors) -> Array:
+    return tensors[output.name].astype(np.float64)
 
 
 def _unpadded(output: Output, tensors: Tensors) -> Array:
@@ -229,13 +234,10 @@ def _joined(parts: Sequence[ResultT]) -> ResultT:
     """Join the results of batches: arrays end to end, also those in a dictionary."""
 
     def end_to_end(values: Sequence[Any]) -> Any:
-        if isinstance(values[0], dict):
-            return {
-                name: end_to_end([part[name] for part in values]) for name in values[0]
-            }
-        return (
-            np.concatenate(values) if isinstance(values[0], np.ndarray) else values[0]
-        )
+        first = values[0]
+        if isinstance(first, dict):
+            return {name: end_to_end([part[name] for part in values]) for name in first}
+        return np.concatenate(values) if isinstance(first, np.ndarray) else first
 
     joined = {}
     for field in fields(parts[0]):
