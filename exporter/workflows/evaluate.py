@@ -152,8 +152,12 @@ def evaluate_models(
     return evaluation, differing
 
 
-def _result(model: EvalModel, predicted: Predictions) -> tuple[str, ModelResult]:
-    accuracy = predicted.accuracy if predicted.labelled else None
+def _result(
+    model: EvalModel, predicted: Predictions | None = None
+) -> tuple[str, ModelResult]:
+    accuracy = None
+    if predicted is not None and predicted.labelled:
+        accuracy = predicted.accuracy
     return model.name, ModelResult(model.source, model.runtime.name, accuracy)
 
 
@@ -176,6 +180,33 @@ def _without_classes(
     stages: Stages,
 ) -> Evaluation:
     """Compare the labels, the values or the embeddings of two models without classes."""
+    outputs = _common_vectors(models, settings)
+    source = open_source(
+        images,
+        0,
+        labels=settings.labels,
+        max_images=settings.max_eval_images,
+        seed=settings.seed,
+    )
+    names = [output.name for output in outputs]
+    with stages.stage("images") as advance:
+        answers = embed_models(models, names, source, settings.batch, advance)
+    first, second = answers.found
+    return Evaluation(
+        models=dict(map(_result, models)),
+        pair=None,
+        images=len(answers.names),
+        skipped=answers.skipped,
+        scored_classes=0,
+        versions=environment().versions,
+        **compare_vectors(first, second, outputs[0], models[0].spec.class_names),
+    )
+
+
+def _common_vectors(
+    models: Sequence[EvalModel], settings: EvalSettings
+) -> list[Output]:
+    """Return what two models without classes give; RecipeError unless it is alike, and fits the settings."""
     if len(models) < 2:
         expected = "one that classifies, or a second one: others are compared by what they give"
         raise RecipeError(
@@ -191,35 +222,7 @@ def _without_classes(
         raise RecipeError(
             "--within", "points for values", "models with classes or labels"
         )
-    source = open_source(
-        images,
-        0,
-        labels=settings.labels,
-        max_images=settings.max_eval_images,
-        seed=settings.seed,
-    )
-    with stages.stage("images") as advance:
-        answers = embed_models(
-            models,
-            [output.name for output in outputs],
-            source,
-            settings.batch,
-            advance,
-        )
-    results = {
-        model.name: ModelResult(model.source, model.runtime.name) for model in models
-    }
-    (first, second), versions = answers.found, environment().versions
-    names = models[0].spec.class_names
-    return Evaluation(
-        results,
-        None,
-        len(answers.names),
-        answers.skipped,
-        0,
-        versions,
-        **compare_vectors(first, second, outputs[0], names),
-    )
+    return outputs
 
 
 def _common_classes(models: Sequence[EvalModel]) -> int:
