@@ -23,6 +23,7 @@ from exporter.files import PathLike, writable_file, written_beside
 from exporter.formats.canonical_json import save_json
 from exporter.intervals import Interval, half_width, least_images, loss_interval, wilson
 from exporter.machine import environment
+from exporter.records import Output
 from exporter.vocabulary import OutputKind
 from exporter.workflows.predicting import (
     EvalModel,
@@ -114,9 +115,8 @@ def evaluate_models(
     settings, ready = settings or EvalSettings(), _named(models)
     paths = [images] if isinstance(images, str | os.PathLike) else images
     places = [Path(path) for path in paths]
-    if not any(model.spec.num_classes for model in ready) and all(
-        model.spec.vectors for model in ready
-    ):
+    classified = any(model.spec.num_classes for model in ready)
+    if not classified and all(model.spec.vectors for model in ready):
         return _without_classes(ready, places, settings, stages), ()
     classes = _common_classes(ready)
     by_name = settings.labels and settings.class_map is None
