@@ -5,7 +5,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 import onnx_graphsurgeon as gs
 
 from exporter.artefact import Artefact
-from exporter.lowering.graph import Builder, markers
+from exporter.lowering.graph import Builder, markers, producer
 from exporter.lowering.markers import (
     ATTENTION,
     ATTENTION_RECEIVED,
@@ -156,6 +156,9 @@ def write_mean_key(op: Builder, key: gs.Variable, heads: int) -> gs.Variable:
         key = op.Reshape(key, [0, 0, heads, -1], name="heads")
         return op.ReduceMean(key, [2], keepdims=0, name=MEAN_KEY)
     if key.shape[1] == 1:
+        heads_of = producer(key, "Unsqueeze")
+        if heads_of is not None:
+            return op.Identity(heads_of.inputs[0], name=MEAN_KEY)
         return op.Squeeze(key, [1], name=MEAN_KEY)
     return op.ReduceMean(key, [1], keepdims=0, name=MEAN_KEY)
 

@@ -124,7 +124,7 @@ def slice_selection(graph: gs.Graph, artefact: Artefact) -> int:
     """Replace every gather of a layer's survivors by one Slice of the prefix tokens and the first patches.
 
     The next cleanup removes the selection, which then has no reader. The pass needs a model as it was shipped,
-    where all gathers of a layer share one index. Where tokens merge, the division that ends their mean becomes the
+    where all gathers of a layer share one index. Where tokens merge, the node that ends their mean becomes the
     Slice, and sizes that weigh keys become ones: the cost of merging then counts as selection cost.
     """
     tensors = graph.tensors()
@@ -187,9 +187,12 @@ def _means(
     """Return the last node of a layer's mean, and the tokens, as a list; empty where they do not merge."""
     if into_name(layer) not in tensors:
         return []
-    (division,) = tensors[tokens_name(layer)].inputs
-    (product,) = division.inputs[0].inputs
-    return [(division, product.inputs[1])]
+    name = tokens_name(layer)
+    (end,), (product,) = tensors[name].inputs, tensors[f"{name}/sum"].inputs
+    tokens = product.inputs[1]
+    if f"{name}/of_first" in tensors:  # a set of a pair
+        tokens = tokens.inputs[0].inputs[0]
+    return [(end, tokens)]
 
 
 def tracing_model(model: onnx.ModelProto) -> onnx.ModelProto:

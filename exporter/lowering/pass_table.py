@@ -128,7 +128,9 @@ _ROWS = (
     Pass(expand_attention, requires=(NAMED,), ends=(ATTENTION, CLASS_ROW)),
     Pass(expand_factors, requires=(NAMED,), ends=(ATTENTION_RECEIVED, DISSIMILARITY)),
     Pass(
-        expand_pairing, requires=(NAMED, MERGE_TOKENS, KEEP_TOP_K), ends=(PAIR_TOKENS,)
+        expand_pairing,
+        requires=(NAMED, MERGE_TOKENS, KEEP_TOP_K, TAKE_TOKENS),
+        ends=(PAIR_TOKENS,),
     ),
     Pass(count_pairs, requires=(NAMED,), ends=(PAIR_TOKENS,)),
     Pass(

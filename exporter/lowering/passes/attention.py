@@ -241,8 +241,11 @@ def spread_masks(graph: gs.Graph, _: Artefact) -> int:
     masked = [node for node in nodes_of(graph, "Attention") if len(node.inputs) > 3]
     for node in masked:
         op = Builder(graph, node, prefix=node.outputs[0].name)
-        queries = op.Shape(node.inputs[0], start=1, end=2, name="count_queries")
-        shape = op.Concat([1, 1], queries, [1], axis=0, name="mask_shape")
+        count = node.inputs[0].shape[1]
+        shape: gs.Variable | list[int] = [1, 1, count, 1]
+        if isinstance(count, str):
+            queries = op.Shape(node.inputs[0], start=1, end=2, name="count_queries")
+            shape = op.Concat([1, 1], queries, [1], axis=0, name="mask_shape")
         node.inputs[3] = op.Expand(node.inputs[3], shape, name="spread_mask")
     return len(masked)
 

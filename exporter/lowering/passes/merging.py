@@ -113,17 +113,68 @@ def _expand_merge_tokens(
     replace(graph, node, op.Div(summed, scaled, name="mean"))
 
 
+@dataclass(frozen=True)
+class Sets:
+    """The two sets of a layer's patches behind `prefix` tokens; `kept` are left, with all of the second set."""
+
+    prefix: int
+    patches: int
+    kept: int
+    second: range
+
+    @classmethod
+    def of(cls, node: gs.Node) -> "Sets":
+        """Return the sets of a marker that pairs tokens."""
+        prefix, kept = node.attrs["num_prefix_tokens"], node.attrs["kept"]
+        patches = int(node.inputs[0].shape[-2]) - prefix
+        return cls(prefix, patches, kept, joined_patches(patches, kept, prefix))
+
+    @property
+    def first(self) -> Array:
+        """The patches of the first set."""
+        return np.setdiff1d(np.arange(self.patches), self.second)
+
+    @property
+    def staying(self) -> int:
+        """How many patches of the first set stay."""
+        return self.kept - len(self.second)
+
+    def take(
+        self, op: Builder, rows: gs.Variable, before: int
+    ) -> tuple[gs.Variable, gs.Variable]:
+        """Write the rows of each set, of [batch, before + patches, ...]: slices, where the sets alternate."""
+        start, step = before + self.second.start, self.second.step
+        second = op.Slice(rows, [start], [END], [1], [step], name="of_second")
+        if step > 2:
+            first = op.Gather(rows, before + self.first, axis=1, name="of_first")
+        else:
+            start = before + 1 - self.second.start
+            first = op.Slice(rows, [start], [END], [1], [step], name="of_first")
+        return first, second
+
+
 def expand_pairing(graph: gs.Graph, artefact: Artefact) -> int:
-    """Expand PairTokens to slices, one product, and a top-k.
+    """Expand PairTokens to slices, one product, and a top-k, and MergeTokens behind it to a product of the sets.
 
     1. Sets that alternate are slices; where the second has fewer tokens, the first is gathered.
     2. Who stays is chosen by KeepTopK from the negative largest cosine, with its tie rule.
     3. The mean keys are named after `into_NN`: `exporter.lowering.decisions` keeps all from them on fp32.
+    4. Tokens that stay are gathered, and the second set alone is averaged: `expand_merging` has a product with the
+       rows of all survivors and the columns of all tokens.
     """
-    pairings = _pairings(graph, artefact)
-    for layer, node in pairings:
-        _expand(graph, node, into_name(layer), artefact.spec.num_heads)
-    return len(pairings)
+    zeros: gs.Variable | None = None
+    pairing = markers(graph, PAIR_TOKENS)
+    for node in pairing:
+        sets = Sets.of(node)
+        if zeros is None:
+            op = Builder(graph, node, prefix="pairing")
+            zeros = prefix_rows(op, node.inputs[0], 1)
+        keep, into = node.outputs[:2]
+        means = [reader for reader in into.outputs if reader.op == MERGE_TOKENS]
+        _expand(graph, node, sets, zeros, artefact.spec.num_heads)
+        for mean in means:
+            _expand_means(graph, mean, sets, zeros, keep)
+    return len(pairing)
 
 
 def _pairings(graph: gs.Graph, artefact: Artefact) -> list[tuple[int, gs.Node]]:
@@ -133,49 +184,119 @@ def _pairings(graph: gs.Graph, artefact: Artefact) -> list[tuple[int, gs.Node]]:
     return list(zip(layers, nodes, strict=True))
 
 
-def _expand(graph: gs.Graph, node: gs.Node, prefix: str, heads: int) -> None:
+def _expand(
+    graph: gs.Graph, node: gs.Node, sets: Sets, zeros: gs.Variable, heads: int
+) -> None:
+    """Write who stays, and whom each patch joins; `zeros` are [batch, 1]."""
     key, sizes = node.inputs[0], node.inputs[1:]
-    before, kept_count = node.attrs["num_prefix_tokens"], node.attrs["kept"]
-    patches = int(key.shape[-2]) - before
-    second = joined_patches(patches, kept_count, before)
-    joined, joins = np.array(second), ~np.isin(np.arange(patches), second)
-    joining = np.flatnonzero(joins)
-    tokens = before + patches
-    op = Builder(graph, node, prefix=prefix)
-
-    directions = write_directions(op, key, heads)
-    second_set = op.Slice(
-        directions, [before + second.start], [tokens], [1], [second.step], name="joined"
-    )
-    if second.step == 2:
-        start = before + 1 - second.start
-        first_set = op.Slice(directions, [start], [tokens], [1], [2], name="joining")
-    else:
-        first_set = op.Gather(directions, before + joining, axis=1, name="joining")
-    alike = op.MatMul(first_set, op.Transpose(second_set, perm=TURNED), name="cosine")
-    if sizes:
-        weight = _weight(op, op.Unsqueeze(sizes[0], [2]))
-        of_first = op.Gather(weight, before + joining, axis=1)
-        of_second = op.Gather(weight, before + joined, axis=1)
-        alike = _weighed(op, alike, of_first, of_second)
-
-    batch = op.Shape(alike, start=0, end=1, name="batch")
-    shape = op.Concat(batch, [len(joined)], axis=0)
-    keep = op.Expand(joined[None], shape, name="all_joined")
-    staying = kept_count - len(joined)
-    if staying:
-        stay = _staying(op, alike, [key.shape[0], len(joining)], staying)
-        keep = op.Concat(op.Gather(joining, stay, axis=0), keep, axis=1, name="kept")
+    op = Builder(graph, node, prefix=node.outputs[1].name)
+    novelty, partner = _closest(op, write_mean_key(op, key, heads), sizes, sets)
+    first = sets.first
+    keep = op.Add(zeros, np.array(sets.second)[None], name="all_joined")
+    if sets.staying:
+        stay = op(KEEP_TOP_K, novelty, name="stay", domain=DOMAIN, k=sets.staying)
+        stay.dtype = np.dtype(np.int64)
+        keep = op.Concat(op.Gather(first, stay, axis=0), keep, axis=1, name="kept")
 
     # The place in the first set of each patch; entries of the second set are overwritten.
-    by_patch = np.maximum(joins.cumsum() - 1, 0)
-    best = op.ArgMax(alike, axis=2, keepdims=0)
-    partners = op.Gather(best, by_patch, axis=1, name="partners")
-    places = op.Expand(np.arange(kept_count)[None], op.Shape(keep), name="places")
-    partner_places = op.Add(partners, staying)
+    by_patch = np.searchsorted(first[:-1], np.arange(sets.patches))
+    partners = op.Gather(partner, by_patch, axis=1, name="partners")
+    places = op.Add(zeros, np.arange(sets.kept)[None], name="places")
+    partner_places = op.Add(partners, sets.staying)
     into = op.ScatterElements(partner_places, keep, places, axis=1, name="own_places")
     node.outputs = node.outputs[:2]  # score and gap have no reader
     replace(graph, node, keep, into)
+
+
+def _closest(
+    op: Builder, keys: gs.Variable, sizes: list[gs.Variable], sets: Sets
+) -> tuple[gs.Variable, gs.Variable]:
+    """Write how unlike each patch of the first set is to the one that it would join, and this one's place.
+
+    Both are [batch, first]. The first patch's weight comes last, since it decides nothing about its partner:
+    ((1 − c) · b^¼) · a^¼, where (1 − c) · b^¼ is b^¼ − c · b^¼.
+    """
+    first, second = sets.take(op, keys, sets.prefix)
+    products = op.MatMul(first, op.Transpose(second, perm=TURNED), name="products")
+    factor = _shortened(op, second)
+    weight: gs.Variable | float = 0.0
+    if sizes:
+        of_first, of_second = sets.take(op, _weight(op, sizes[0]), sets.prefix)
+        factor = op.Mul(factor, op.Unsqueeze(of_second, [2]))
+        weight = op.Unsqueeze(of_second, [1])
+    cosine = op.Mul(products, op.Transpose(factor, perm=TURNED))
+    cosine = op.Mul(cosine, _shortened(op, first), name="cosine")
+    unlike = op.Sub(weight, cosine, name="unlike")
+    outs = f"{op.prefix}/least", f"{op.prefix}/closest"
+    least, partner = op.several("TopK", unlike, [1], outs=outs, axis=2, largest=0)
+    novelty = op.Squeeze(least, [2], name="novelty")
+    if sizes:
+        novelty = op.Mul(novelty, of_first, name="weighed")
+    return novelty, op.Squeeze(partner, [2])
+
+
+def _expand_means(
+    graph: gs.Graph, node: gs.Node, sets: Sets, zeros: gs.Variable, keep: gs.Variable
+) -> None:
+    """Write the tokens that stay as they are, and behind them the means of the second set.
+
+    Row j of the shares holds those of the first set's patches that join patch j.
+    """
+    tokens, into, *sizes = node.inputs
+    merged, merged_sizes = node.outputs
+    op = Builder(graph, node, prefix=merged_sizes.name)
+    partners, _ = sets.take(op, into, 0)
+    places = np.arange(sets.staying, sets.kept)[:, None]
+    joins = op.Equal(op.Unsqueeze(partners, [1]), places)
+    weights = op.Cast(joins, to=onnx.TensorProto.FLOAT)
+    own: gs.Variable | float = 1.0
+    if sizes:
+        of_first, of_second = sets.take(op, sizes[0], sets.prefix)
+        weights = op.Mul(weights, op.Unsqueeze(of_first, [1]))
+        own = op.Unsqueeze(of_second, [2])
+    total = op.Add(op.ReduceSum(weights, [2], keepdims=1), own)
+    shares = op.Div(weights, total, name="shares")
+    own_share = op.Div(own, total, name="own_share")
+    all_sizes = [op.Squeeze(total, [2])]
+    rows = _staying_rows(op, sets, zeros, keep)
+    if rows is not None and sizes:
+        all_sizes.insert(0, op.GatherElements(sizes[0], rows, axis=1))
+    elif rows is not None:
+        all_sizes.insert(0, op.Expand(1.0, op.Shape(rows)))
+    op.Concat(*all_sizes, axis=1).inputs[0].outputs = [merged_sizes]
+
+    node.outputs = [merged]
+    op = Builder(graph, node, prefix=merged.name)
+    first, second = sets.take(op, tokens, sets.prefix)
+    joined = op.MatMul(shares, first, name="sum")
+    all_tokens = [op.Add(op.Mul(second, own_share), joined, name="mean")]
+    if rows is not None:
+        batch, _, width = tokens.shape
+        stay = op(
+            TAKE_TOKENS,
+            tokens,
+            rows,
+            name="stay",
+            domain=DOMAIN,
+            shape=[batch, sets.prefix + sets.staying, width],
+            num_prefix_tokens=0,
+        )
+        all_tokens.insert(0, stay)
+    replace(graph, node, op.Concat(*all_tokens, axis=1))
+
+
+def _staying_rows(
+    op: Builder, sets: Sets, zeros: gs.Variable, keep: gs.Variable
+) -> gs.Variable | None:
+    """Write the rows of prefix tokens and of the first set's patches that stay: [batch, rows]; None of none."""
+    parts = []
+    if sets.prefix:
+        prefixes = np.arange(sets.prefix)[None]
+        parts.append(zeros if sets.prefix == 1 else op.Add(zeros, prefixes))
+    if sets.staying:
+        stay = op.Slice(keep, [0], [sets.staying], [1])
+        parts.append(op.Add(stay, sets.prefix))
+    return op.Concat(*parts, axis=1, name="rows") if parts else None
 
 
 def count_pairs(graph: gs.Graph, artefact: Artefact) -> int:
@@ -394,20 +515,3 @@ def _weighed(
     """Write (cosine − 1) · the weights of both patches."""
     far = op.Mul(op.Sub(cosine, 1.0), first)
     return op.Mul(far, op.Transpose(second, perm=TURNED), name="alike")
-
-
-def _staying(
-    op: Builder, alike: gs.Variable, shape: list[int | str], staying: int
-) -> gs.Variable:
-    """Write a marker for the patches of the first set that are least alike to any of the second, ascending."""
-    novelty = op.Neg(op.ReduceMax(alike, [2], keepdims=0), name="novelty", shape=shape)
-    stay = op(
-        KEEP_TOP_K,
-        novelty,
-        name="stay",
-        shape=[shape[0], staying],
-        domain=DOMAIN,
-        k=staying,
-    )
-    stay.dtype = np.dtype(np.int64)
-    return stay

@@ -145,5 +145,41 @@ def test_of_equal_cosines_the_lower_position_stays_and_is_joined(
 @pytest.mark.ort
 def test_the_sets_are_slices_and_one_product_compares_them() -> None:
     counts = operators(pairing(9, 7, 1, packed=False))
-    assert (counts["MatMul"], counts["ArgMax"], counts["TopK"]) == (1, 1, 2)
-    assert operators(pairing(9, 5, 1, packed=False))["TopK"] == 0
+    assert (counts["MatMul"], counts["TopK"]) == (1, 3)
+    assert operators(pairing(9, 5, 1, packed=False))["TopK"] == 1
+
+
+@pytest.mark.ort
+@pytest.mark.parametrize("sized", [False, True])
+@pytest.mark.parametrize("prefix", [0, 1, 2])
+def test_the_second_set_is_averaged_and_other_tokens_stay(
+    prefix: int, sized: bool
+) -> None:
+    """Few patches stay, or as many as the second set has, or more."""
+    rng, tokens = np.random.default_rng(prefix), prefix + PATCHES
+    takes, reads = (f", float[b, {tokens}] sizes", ", sizes") if sized else ("", "")
+    feed = {"tokens": rng.standard_normal((3, tokens, DIM)).astype(np.float32)}
+    if sized:
+        feed["sizes"] = rng.integers(1, 5, (3, tokens)).astype(np.float32)
+        feed["sizes"][:, :prefix] = 1.0
+    for kept in (1, 2, len(joined_patches(PATCHES, PATCHES, prefix)), PATCHES - 1):
+        pairs = f"<kept = {kept}, num_prefix_tokens = {prefix}>"
+        graph = graph_of(
+            f"(float[b, {tokens}, {DIM}] tokens{takes}) => (int64[b, {kept}] keep_01, int64[b, {PATCHES}] into_01,"
+            f" float[b, {prefix + kept}, {DIM}] tokens_01, float[b, {prefix + kept}] sizes_01) {{"
+            " axis = Constant <value_ints = [1]> () key = Unsqueeze(tokens, axis)"
+            f" keep_01, into_01, score, gap = star.PairTokens {pairs} (key{reads})"
+            f" tokens_01, sizes_01 = star.MergeTokens {pairs} (tokens, into_01{reads}) }}",
+            opset=20,
+        )
+        assert applied(expand_pairing, graph, artefact(1)) == 1
+        applied(expand_selection, graph)
+        results = run(graph, **feed)
+        for image in range(3):
+            own, sizes = feed["tokens"][image], feed["sizes"][image] if sized else None
+            expected = reference_pairs(own[None], kept, prefix, sizes)
+            merged, summed = reference_mean(own, expected.into, sizes, kept, prefix)
+            np.testing.assert_array_equal(results["keep_01"][image], expected.index)
+            np.testing.assert_array_equal(results["into_01"][image], expected.into)
+            np.testing.assert_allclose(results["tokens_01"][image], merged, atol=1e-6)
+            np.testing.assert_array_equal(results["sizes_01"][image], summed)
