@@ -24,6 +24,7 @@ import numpy as np
 import torch
 from deits import MODELS, deit, torch_export
 from torch import Tensor, nn
+from torch._inductor import config as inductor
 
 from exporter.data.batches import noise
 from exporter.formats.large_onnx import save_onnx
@@ -83,6 +84,7 @@ def main() -> None:
     """Write the files, time all, print a table for each batch and number of threads."""
     options = _options()
     logging.disable(logging.WARNING)  # silences the quantizers
+    inductor.freezing = True  # as an option of `torch.compile` it misses INT8
     with TemporaryDirectory() as name:
         files = dict(_files(options.model, Path(name)))
         for threads in options.threads:
@@ -185,7 +187,7 @@ def _torch_runs(network: nn.Module, images: Tensor) -> Iterator[tuple[str, Run]]
     def run_of(compiled: Any, dtype: torch.dtype | None = None) -> Run:
         def run() -> object:
             with (
-                torch.inference_mode(),
+                torch.no_grad(),
                 torch.autocast("cpu", dtype, enabled=dtype is not None),
             ):
                 return compiled(images)
@@ -193,8 +195,7 @@ def _torch_runs(network: nn.Module, images: Tensor) -> Iterator[tuple[str, Run]]
         return run
 
     yield BASE, run_of(network)
-    compiled = torch.compile(network, options={"freezing": True})
-    yield "PyTorch, inductor, bf16", run_of(compiled, torch.bfloat16)
+    yield "PyTorch, inductor, bf16", run_of(torch.compile(network), torch.bfloat16)
     if _is_there("torchao"):
         yield "PyTorch, inductor, INT8 by PT2E", run_of(_by_pt2e(network, images))
 
@@ -209,7 +210,7 @@ def _by_pt2e(network: nn.Module, images: Tensor) -> Any:
             torch.export.export(network, (images,)).module(), quantizer
         )
         prepared(images)
-        return torch.compile(pt2e.convert_pt2e(prepared), options={"freezing": True})
+        return torch.compile(pt2e.convert_pt2e(prepared))
 
 
 def timed(runs: dict[str, Run], rounds: int) -> dict[str, Times]:
