@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils import parametrize, prune
 
-from exporter.errors import ModelError, UserError, reason_of
+from exporter.errors import CheckpointError, ModelError, UserError, reason_of
 from exporter.models.border import LIBRARIES, ROUNDED_WITHIN
 
 EXPECTED = "a module of parameters and of layers as their libraries have them"
@@ -129,6 +129,11 @@ def in_one_line(model: nn.Module, name: str) -> Iterator[None]:
     """Turn what a module raises that is not as expected into one line: what was asked of which module."""
     try:
         yield
+    except CheckpointError as error:
+        # of weights that are no parameters of the library's layers
+        if error.subject != name:
+            raise
+        raise ModelError(name, error.got, EXPECTED, MERGE) from None
     except UserError:
         raise
     except Exception as error:  # of whatever the caller's modules are

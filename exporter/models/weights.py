@@ -59,11 +59,14 @@ WRAPPERS = ("model_ema", "state_dict_ema", "model", "state_dict", "module")
 HEAD = re.compile(r"(?:^|\.)head\.weight$")
 
 # Keys that tell of weights which are not whole: what they belong to, and what to do.
+ADAPTER = "an adapter of PEFT that is not merged"
 JOIN = "join the shards first: zero_to_fp32.py of DeepSpeed, FULL_STATE_DICT of FSDP"
 PARTS = (
     (
-        re.compile(r"(?:^|\.)(?:lora_\w+|base_layer|modules_to_save)\."),
-        "an adapter of PEFT that is not merged",
+        re.compile(
+            r"(?:^|\.)(?:(?:lora|ia3|hada|lokr|b?oft|vera)_\w+|base_layer|modules_to_save)(?:\.|$)"
+        ),
+        ADAPTER,
         "merge first: model.merge_and_unload(), then save its state_dict()",
     ),
     (re.compile(r"(?:^|\.)_?flat_param"), "a shard of FSDP", JOIN),

@@ -14,6 +14,7 @@ from transformers.utils.hub import PushToHubMixin
 import exporter
 from exporter.errors import ModelError
 from exporter.models.own_module import in_one_line
+from exporter.models.registry import trainable
 from tests.models.huggingface.saved import make
 from tests.vits import make_model, make_torchvisions
 
@@ -43,6 +44,48 @@ class Adapted(nn.Linear):
 
     def forward(self, tokens: Tensor) -> Tensor:
         return super().forward(tokens) + tokens @ self.branch.T
+
+
+class Dora(Lora):
+    """The sum of both branches, each of its rows brought to a learned length."""
+
+    def __init__(self, layer: nn.Linear) -> None:
+        super().__init__(layer)
+        self.length = nn.Parameter(torch.linspace(0.5, 2, layer.out_features))
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        weight = self.layer.weight + self.up.weight @ self.down.weight
+        turned = nn.functional.normalize(weight, dim=1) * self.length[:, None]
+        return nn.functional.linear(tokens, turned, self.layer.bias)
+
+
+class Rescaled(nn.Module):
+    """A layer whose inputs or outputs are multiplied, as IA3 has it."""
+
+    def __init__(self, layer: nn.Linear) -> None:
+        super().__init__()
+        self.base_layer = layer
+        self.before = nn.Parameter(torch.linspace(0.5, 1, layer.in_features))
+        self.after = nn.Parameter(torch.linspace(1, 2, layer.out_features))
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        return self.base_layer(tokens * self.before) * self.after
+
+
+class Replaced(nn.Module):
+    """A layer beside its trained copies, of which one is active: adapters' `modules_to_save`."""
+
+    def __init__(self, layer: nn.Linear) -> None:
+        super().__init__()
+        self.original_module = layer
+        size = layer.in_features, layer.out_features
+        self.modules_to_save = nn.ModuleDict(
+            {name: nn.Linear(*size) for name in ("default", "other")}
+        )
+        self.active = "other"
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        return self.modules_to_save[self.active](tokens)
 
 
 class Bent(Lora):
@@ -82,6 +125,9 @@ def _masked_twice(layer: nn.Module) -> nn.Module:
 CHANGES: dict[str, Callable[[Any], nn.Module]] = {
     "branch": Lora,
     "subclass": Adapted,
+    "turned branch": Dora,
+    "rescaled": Rescaled,
+    "replaced": Replaced,
     "branch of a branch": lambda layer: Lora(Adapted(layer)),
     "mask": _masked,
     "masks": _masked_twice,
@@ -135,6 +181,41 @@ def test_one_whose_function_is_another_is_refused_by_its_place(layer: str) -> No
         _ = model.get_submodule(f"blocks.1.{layer}").weight
 
 
+class BranchedKernel(nn.Module):
+    """A convolution with a branch beside it."""
+
+    def __init__(self, layer: nn.Conv2d) -> None:
+        super().__init__()
+        self.base_layer = layer
+        self.branch = nn.Parameter(torch.full_like(layer.weight, 0.01))
+
+    def forward(self, images: Tensor) -> Tensor:
+        kernel = self.base_layer.weight + self.branch
+        stride = self.base_layer.kernel_size
+        return nn.functional.conv2d(images, kernel, self.base_layer.bias, stride)
+
+
+def test_a_wrapped_kernel_of_the_library_is_refused_with_what_to_do() -> None:
+    model: Any = make("vit")
+    place = model.vit.embeddings.patch_embeddings
+    place.projection = BranchedKernel(place.projection)
+    with pytest.raises(ModelError, match=r"patch_embed\.proj.* \| .*merge what is"):
+        exporter.load_model(model.eval())
+
+
+def test_a_merged_layer_is_trained_where_a_part_of_it_is() -> None:
+    model: Any = make_model()
+    model.requires_grad_(False)
+    first, second = (block.attn for block in model.blocks[:2])
+    first.qkv, second.qkv = Lora(first.qkv), Lora(second.qkv).requires_grad_(False)
+    vit = exporter.load_model(model.eval())
+    with trainable(vit):
+        trained = [
+            name for name, value in vit.model.named_parameters() if value.requires_grad
+        ]
+    assert trained == ["blocks.0.attn.qkv.weight", "blocks.0.attn.qkv.bias"]
+
+
 def test_masks_of_patches_and_heads_are_taken_too() -> None:
     model: Any = make_model()
     prune.l1_unstructured(model.patch_embed.proj, "weight", 0.5)
@@ -158,6 +239,7 @@ HEADS: dict[str, Callable[[Any], nn.Module]] = {
     "norm": lambda linear: nn.Sequential(nn.LayerNorm(linear.in_features), linear),
     "alone": nn.Sequential,
     "branch": Lora,
+    "replaced": Replaced,
 }
 
 

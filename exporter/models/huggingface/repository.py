@@ -43,9 +43,10 @@ from exporter.models.huggingface.preprocessing import (
     preprocessing_of,
     usual_preprocessing,
 )
+from exporter.models.weights import ADAPTER
 from exporter.records import GUESS
 
-CONFIG = "config.json"
+CONFIG, ADAPTER_CONFIG = "config.json", "adapter_config.json"
 # What may have an image processor, and the text that tells that it has one.
 PROCESSOR_FILES = {
     "preprocessor_config.json": "",
@@ -250,8 +251,15 @@ def quiet() -> Iterator[None]:
 
 
 def repository_of(name: str) -> Repository | None:
-    """Return the repository of a name, None if the name is neither a folder's nor of the form of the hub's."""
+    """Return the repository of a name, None if the name is neither a folder's nor of the form of the hub's.
+
+    Raises:
+        ModelError: The folder has an adapter, which the library leaves out where PEFT is not installed.
+    """
     root, _, part = name.partition("#")
+    if _has_file(root, ADAPTER_CONFIG):
+        hint = "merge first: model.merge_and_unload(), then save_pretrained() to another folder"
+        raise ModelError(root, ADAPTER, "the weights of a whole model", hint)
     if _is_folder(root) or (ID.fullmatch(root) and not is_path(root)):
         return Repository(root, part)
     return None
@@ -266,9 +274,13 @@ def is_path(name: str) -> bool:
 
 
 def _is_folder(root: str) -> bool:
+    return _has_file(root, CONFIG)
+
+
+def _has_file(root: str, name: str) -> bool:
     # The name may be one that no file system takes.
     with suppress(ValueError):
-        return path_of(f"{root}/{CONFIG}").is_file()
+        return path_of(f"{root}/{name}").is_file()
     return False
 
 

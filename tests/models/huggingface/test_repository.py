@@ -422,3 +422,13 @@ def test_pixels_beyond_the_last_whole_patch_are_dropped_as_the_library_does(
     processor = {"size": {"height": 38, "width": 38}, "do_center_crop": False}
     (tmp_path / "preprocessor_config.json").write_text(json.dumps(processor))
     agrees(tmp_path, AutoModel.from_pretrained(tmp_path, dtype=torch.float32).eval())
+
+
+@pytest.mark.parametrize("beside", [True, False])
+def test_an_adapter_is_not_left_out(tmp_path: Path, beside: bool) -> None:
+    """The library reads the weights beside it alone, where PEFT is not installed."""
+    if beside:
+        saved(tmp_path, "vit")
+    (tmp_path / "adapter_config.json").write_text("{}")
+    with pytest.raises(ModelError, match=r"an adapter of PEFT .*merge_and_unload"):
+        load(ModelRequest(str(tmp_path)))
