@@ -4,7 +4,7 @@ import functools
 import random
 import sys
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from typing import Any
 
 # Kinds of devices with an autocast of their own.
@@ -81,7 +81,8 @@ def in_eval_mode(*modules: Any) -> Iterator[None]:
             parameter.grad = None
         for module in modules:
             if any(part.training for part in module.modules()):
-                module.eval()
+                with suppress(NotImplementedError):  # of what `torch.export` gives
+                    module.eval()
         yield
     finally:
         for part, mode in modes:

@@ -129,12 +129,16 @@ def images_in(
 def check_normalised(
     images: ImageFolder, preprocessing: Preprocessing, *, noise: bool = True
 ) -> None:
-    """Raise ImageError where floats at hand are not what the model's mean and deviation make of pixels.
+    """Raise ImageError where arrays are not pixels, nor floats as the model's mean and deviation make of them.
 
     Such floats are beyond the values of black and white by more than a resize adds; or all of them are from 0 to 1,
     as pixels are before. Those below 0 among them may be `noise`, which one line names where it is allowed.
     """
     arrays = [file.pixels for file in images.files if isinstance(file, ArrayImage)]
+    pixels = [array for array in arrays if array.dtype == np.uint8]
+    if max((int(array.max()) for array in pixels), default=0) == 1:
+        hint = "multiply by 255"
+        raise ImageError("images", "uint8 of 0 and 1", "pixels from 0 to 255", hint)
     floats = [array for array in arrays if array.dtype == np.float32]
     if not floats:
         return
@@ -172,6 +176,8 @@ def _array_of(batch: Any) -> Array:
             got,
             f"an array alone, first in a tuple, or under {', '.join(KEYS)}",
         )
+    if isinstance(batch, np.ma.MaskedArray) and np.ma.is_masked(batch):
+        raise ImageError("images", "a mask over pixels", "a value for each of them")
     try:
         if hasattr(batch, "detach"):
             # A tensor of torch may need its gradient, lie on a GPU, or have a type that NumPy lacks.

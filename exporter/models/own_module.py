@@ -40,6 +40,12 @@ def copy_of(model: nn.Module, name: str) -> nn.Module:
         return deepcopy(model, computed).eval()
 
 
+def computes_in_fp32(model: nn.Module) -> bool:
+    """Whether all parameters that are floating-point numbers are of 32 bits."""
+    floats = (value for value in model.parameters() if value.is_floating_point())
+    return all(value.dtype == torch.float32 for value in floats)
+
+
 @torch.no_grad()
 def with_plain_layers(model: nn.Module, name: str) -> nn.Module:
     """Return a copy whose masked, parametrized and wrapped layers are plain ones; the model itself if all are.

@@ -196,9 +196,12 @@ def _check_fits(key: str, value: Tensor, target: Tensor, source: str) -> None:
         )
 
 
-def check_finite(state: Mapping[str, Tensor], source: str) -> None:
-    """Raise CheckpointError for the first tensor without values, or with one that is not finite."""
+def check_finite(state: Mapping[str, Any], source: str) -> None:
+    """Raise CheckpointError for the first that is no tensor, or without values, or with one that is not finite."""
     for key, value in state.items():
+        if not isinstance(value, Tensor):
+            got = f"{key}, a {type(value).__name__}"
+            raise CheckpointError(source, got, "tensors alone, as before quantization")
         if is_lazy(value) or value.is_meta:
             got = f"{key} without values"
             raise CheckpointError(source, got, "trained weights", "load them first")

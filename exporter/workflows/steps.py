@@ -5,8 +5,9 @@ Each takes the model first, then what is done with it. Where images belong, a fo
 
 import os
 from collections.abc import Iterable, Mapping
-from copy import copy
+from copy import copy, deepcopy
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -35,11 +36,16 @@ from exporter.models.base import PrunableViT
 from exporter.models.border import check_border
 from exporter.models.huggingface.instances import is_instance
 from exporter.models.identity import read_identity
-from exporter.models.own_module import copy_of, in_one_line, with_plain_layers
+from exporter.models.own_module import (
+    computes_in_fp32,
+    copy_of,
+    in_one_line,
+    with_plain_layers,
+)
 from exporter.models.provenance import log_guess
 from exporter.models.registry import adapt
 from exporter.models.request import ModelRequest
-from exporter.models.spec import with_head
+from exporter.models.spec import with_head, with_outputs
 from exporter.models.weights import check_finite
 from exporter.processes import processes
 from exporter.pruning.pruned_vit import PrunedViT
@@ -90,16 +96,15 @@ def load_model(
     if isinstance(model, PrunableViT | nn.Module):
         request = ModelRequest(name, preprocess=dict(preprocess or {}), head=head)
         return loaded(request, model)
-    return loaded(
-        ModelRequest(model, device=device) if isinstance(model, str) else model
-    )
+    request = ModelRequest(model, device=device) if isinstance(model, str) else model
+    return with_outputs(loaded(request), request.outputs)
 
 
 def loaded(request: ModelRequest, model: OwnModel | None = None) -> PrunableViT:
     """Load the requested ViT, or adapt the given one: an adapter as it is, a copy of a module in its adapter.
 
     A module is copied since an adapter freezes it and puts it in eval mode: the caller's stays as it is. What it
-    computes is the reference of its adapter.
+    computes is the reference of its adapter, in its own precision; the adapter then computes in fp32.
     """
     if isinstance(model, PrunableViT):
         if not model.faithful:
@@ -108,18 +113,23 @@ def loaded(request: ModelRequest, model: OwnModel | None = None) -> PrunableViT:
     if model is not None:
         name = request.name or "vit"
         check_finite(model.state_dict(), name)
-        copied = copy_of(model, name)
+        copied, texts = copy_of(model, name), request.text_embeddings
+        adapted = partial(
+            adapt,
+            name=name,
+            preprocessing=request.preprocess,
+            text_embeddings=texts,
+            head=request.head,
+        )
         with in_one_line(copied, name):
             plain = with_plain_layers(copied, name)
-            vit = adapt(
-                plain,
-                name,
-                request.preprocess,
-                request.text_embeddings,
-                head=request.head,
-            )
-            is_tower = request.text_embeddings and not is_instance(copied)
+            in_fp32 = None if computes_in_fp32(plain) else deepcopy(plain).float()
+            vit = adapted(plain)
+            is_tower = texts and not is_instance(copied)
             check_border(vit, None if is_tower else copied)
+            if in_fp32 is not None:
+                vit = adapted(in_fp32)
+                vit.faithful = True
         log_guess(vit.spec)
         return vit
     known = request.name or (request.checkpoint and read_identity(request.checkpoint))

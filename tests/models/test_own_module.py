@@ -1,6 +1,7 @@
 """Modules of the caller's that are not as libraries make them: taken, or refused in one line."""
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,11 +13,11 @@ from torch.optim.swa_utils import AveragedModel
 from transformers.utils.hub import PushToHubMixin
 
 import exporter
-from exporter.errors import ModelError
+from exporter.errors import CheckpointError, ModelError
 from exporter.models.own_module import in_one_line
 from exporter.models.registry import trainable
 from tests.models.huggingface.saved import make
-from tests.vits import make_model, make_torchvisions
+from tests.vits import TINY_SHAPE, make_model, make_torchvisions
 
 
 class Lora(nn.Module):
@@ -338,3 +339,46 @@ def test_a_block_may_be_there_twice(places: tuple[int, int]) -> None:
     with torch.no_grad():
         logits = exporter.dense(vit)(images)
         torch.testing.assert_close(logits, model(images), atol=1e-4, rtol=1e-4)
+
+
+@pytest.mark.parametrize("network", NETWORKS)
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float64])
+def test_a_model_of_any_precision_computes_in_fp32(
+    network: str, dtype: torch.dtype
+) -> None:
+    """Its weights are the owner's, who has it compared in their own precision."""
+    model = NETWORKS[network]().to(dtype)
+    next(model.parameters()).requires_grad_(False)
+    vit = exporter.load_model(model)
+    in_fp32 = exporter.load_model(model.float())
+    assert vit.faithful and len(vit.frozen) == len(in_fp32.frozen) == 1
+    for value, again in zip(
+        vit.model.parameters(), in_fp32.model.parameters(), strict=True
+    ):
+        assert value.dtype == torch.float32 and value.equal(again)
+
+
+class Packed(nn.Linear):
+    """A layer with more than tensors in its state, as quantized ones have it."""
+
+    def get_extra_state(self) -> dict[str, float]:
+        return {"scale": 0.5}
+
+
+def test_a_state_of_more_than_tensors_is_refused() -> None:
+    model: Any = make_model()
+    model.head = Packed(48, 7)
+    with pytest.raises(CheckpointError, match=r"head\._extra_state, a dict"):
+        exporter.load_model(model)
+
+
+def test_a_requests_outputs_are_those_of_the_model(tmp_path: Path) -> None:
+    torch.save(make_model().state_dict(), tmp_path / "w.pt")
+    request = exporter.ModelRequest(
+        "vit_tiny_patch16_224",
+        tmp_path / "w.pt",
+        model_kwargs=TINY_SHAPE,
+        outputs=("embedding", "layer:-1"),
+    )
+    names = [output.name for output in exporter.load_model(request).spec.outputs]
+    assert names == ["embedding", "layer_04"]

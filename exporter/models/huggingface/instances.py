@@ -101,5 +101,5 @@ def converted(model: Any, name: str) -> tuple[nn.Module, dict[str, Any]]:
     architecture, kwargs = network_of(config, name)
     network = timm.create_model(architecture, **arguments(kwargs, name))
     load_instance(network, model, name)
-    device = next(model.parameters()).device
-    return network.to(device), usual_preprocessing(kind_of(config, name))
+    network = network.to(next(model.parameters()))
+    return network, usual_preprocessing(kind_of(config, name))
