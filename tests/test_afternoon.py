@@ -18,6 +18,9 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import accuracy_score
 from transformers import ViTForImageClassification, ViTImageProcessorPil
 
+from exporter.data.images import split
+from exporter.data.source import images_at
+from exporter.targets import ONNXRUNTIME
 from tests.commands import Command
 from tests.deployment import on_the_machine
 from tests.models.huggingface.saved import make, save
@@ -54,12 +57,14 @@ class Afternoon:
         return [names[str(index)] for index in logits.argmax(1)]
 
     @torch.no_grad()
+    def logits(self, pixels: np.ndarray) -> np.ndarray:
+        """What transformers computes."""
+        network = ViTForImageClassification.from_pretrained(self.model).eval()
+        return np.asarray(network(torch.from_numpy(pixels)).logits)
+
     def library(self, part: str) -> list[str]:
         """What transformers predicts."""
-        network = ViTForImageClassification.from_pretrained(self.model).eval()
-        return self.named(
-            network(torch.from_numpy(self.pixels(part)[0])).logits.numpy()
-        )
+        return self.named(self.logits(self.pixels(part)[0]))
 
     def file(self, path: Path, part: str) -> list[str]:
         """What an ONNX file predicts, as ONNX Runtime runs it."""
@@ -111,9 +116,7 @@ def _assert_accuracy(told: Any, names: list[str], predicted: list[str]) -> None:
     assert told["interval"] == pytest.approx((low, high))
 
 
-def _assert_pair(
-    told: Any, names: list[str], first: list[str], second: list[str]
-) -> None:
+def _assert_pair(told: Any, names: Any, first: Any, second: Any) -> None:
     right = np.array(names) == np.array([first, second])
     lost, gained = int((right[0] & ~right[1]).sum()), int((~right[0] & right[1]).sum())
     assert (told["lost"], told["gained"]) == (lost, gained)
@@ -141,6 +144,40 @@ def _assert_folder(afternoon: Afternoon, report: Any, out: Path) -> list[str]:
     return pruned
 
 
+def _assert_parity(afternoon: Afternoon, report: Any, out: Path) -> None:
+    """Compute the differences of the dense file from the library again, on the images that they were told of."""
+    pixels = np.load(out / "reference.npz")["images"]
+    session = onnxruntime.InferenceSession(out / report["files"]["dense"])
+    shipped = session.run(None, {"images": pixels})[0]
+    owners = afternoon.logits(pixels)
+    told, of_all = report["parity"]["dense"], report["parity"]["dense"]["outputs"][0]
+    assert told["images"] == len(pixels) and told["passed"]
+    assert of_all["std"] == pytest.approx(owners.std(), rel=1e-4)
+    largest = float(np.abs(owners - shipped).max())
+    assert of_all["max_abs_diff"] == pytest.approx(
+        largest, abs=1e-5 * float(owners.std())
+    )
+    assert largest <= of_all["max_abs_diff_allowed"]
+    assert of_all["agreement"] == (owners.argmax(1) == shipped.argmax(1)).mean()
+
+
+def _assert_speeds(report: Any) -> None:
+    """Compute each speed and speed-up again from the times of the rounds; no time is judged."""
+    for at in report["batches"]:
+        times = at["throughput"]
+        dense, pruned = (np.array(times[role]["rounds_ms"]) for role in times)
+        for role, rounds in (("dense", dense), ("pruned", pruned)):
+            assert times[role]["median_ms"] == pytest.approx(np.median(rounds))
+            rate = 1e3 * at["batch"] / times[role]["median_ms"]
+            assert times[role]["images_per_s"] == pytest.approx(rate)
+        ratios, told = dense / pruned, at["comparison"]
+        quartiles = np.percentile(ratios, [25, 50, 75])
+        assert [told["quartiles"][0], told["speedup"]] == pytest.approx(quartiles[:2])
+        assert told["quartiles"][1] == pytest.approx(quartiles[2])
+        quotient = times["dense"]["median_ms"] / times["pruned"]["median_ms"]
+        assert ratios.min() <= quotient <= ratios.max()
+
+
 def _flags(afternoon: Afternoon) -> tuple[object, ...]:
     images = afternoon.images
     parts = ("--images", images / "train", "--eval-images", images / "held_out")
@@ -151,12 +188,15 @@ def test_compile_and_the_second_machine(
     afternoon: Afternoon, star_export: Command, tmp_path: Path
 ) -> None:
     out = tmp_path / "out"
-    how = ("--method", "tome", "--rho", "0.5", "--rounds", "0", "--json")
+    how = ("--method", "tome", "--rho", "0.5", "--rounds", "5", "--json")
     done = star_export("compile", *_flags(afternoon), *how, "--out", out)
     assert done.code == 0, done.err
     report = json.loads((out / "report.json").read_text())
     assert 0.5 < report["accuracy"]["dense"]["top1"] < 1
     pruned = _assert_folder(afternoon, report, out)
+    _assert_parity(afternoon, report, out)
+    assert report["batches"]
+    _assert_speeds(report)
     place = afternoon.images / "held_out"
     done_there = on_the_machine("eval", out, "--images", place, "--json")
     assert done_there.returncode == 0, done_there.stderr
@@ -235,3 +275,37 @@ def test_tune(afternoon: Afternoon, star_export: Command, tmp_path: Path) -> Non
     assert sum(half["gained"] for half in halves) == int((~right[0] & right[1]).sum())
     same = sum(half["agreement"] * half["images"] for half in halves)
     assert same == pytest.approx(HELD_OUT * accuracy_score(library, chosen))
+    _assert_tried(afternoon, star_export, out)
+
+
+def _assert_tried(afternoon: Afternoon, star_export: Command, out: Path) -> None:
+    """Compile some candidates again: their losses on the half that chooses are those of the files."""
+    _, names, files = afternoon.pixels("held_out")
+    listing = images_at(afternoon.images / "held_out", len(NAMES), names=NAMES)
+    search, _ = split(listing, 0.5, 0)
+    in_search = [files.index(file.path.name) for file in search.files]
+    both = np.array([names, afternoon.library("held_out")])
+    front = json.loads((out / "front.json").read_text())
+    # Below fp32, sums in another order change an answer in a hundred.
+    tried = [
+        point
+        for point in front["tried"]
+        if point["candidate"]["prune"]
+        and point["candidate"]["target"] == ONNXRUNTIME.name
+    ]
+    for place, point in enumerate([tried[0], tried[-1]]):
+        how = ["--rounds", 0, "--target", ONNXRUNTIME.name]
+        if point["candidate"]["prune"]["method"] != "matching":
+            how += ["--calibration", out / "calibration.safetensors"]
+        for name, value in point["candidate"]["prune"].items():
+            how += ["--set", f"prune.{name}={value}"] if value else []
+        done = star_export(
+            "compile", *_flags(afternoon), *how, "--out", out / f"{place}"
+        )
+        assert done.code == 0, done.err
+        report = json.loads((out / f"{place}/report.json").read_text())
+        file = out / f"{place}" / report["files"]["pruned"]
+        halves = np.array([*both, afternoon.file(file, "held_out")])[:, in_search]
+        _assert_pair(point["loss"], *halves)
+        rate = front["unpruned"][ONNXRUNTIME.name] * point["gain"]["median"]
+        assert point["images_per_s"] == pytest.approx(rate)

@@ -280,6 +280,8 @@ def collect_to(
     )
     skipped = bookmark.skipped
 
+    exam.warn_of(train.images)
+
     def evaluate(smaller: PrunableViT) -> Tally:
         (predictions,) = exam.predictions("accuracy", *torch_models(smaller))
         skipped.evaluation.update(exam.skipped)

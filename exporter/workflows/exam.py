@@ -1,6 +1,8 @@
 """The images of training: those to train on, and those to measure on, which training never sees."""
 
+import logging
 from collections.abc import Iterator
+from pathlib import Path
 
 from torch import nn
 
@@ -18,6 +20,8 @@ from exporter.workflows.network import BATCH, TRAIN_IMAGES, Network
 from exporter.workflows.predicting import EvalModel, predict_models, torch_model
 from exporter.workflows.progress import Advance, Stages
 from exporter.workflows.recipe import Images, needed
+
+logger = logging.getLogger(__name__)
 
 # The share of the training images that is held out to choose the best epoch by, the most, and too few to tell.
 HELD_OUT, MOST, FEW = 0.1, 2000, 5
@@ -42,6 +46,16 @@ class Exam:
         self.skipped |= answers.skipped
         return answers.found
 
+    def warn_of(self, trained: ImageFolder) -> None:
+        """Log one line where images to measure on are trained on too."""
+        source = self._source()
+        if not isinstance(source, ImageFolder):
+            return
+        seen = len(_places(source) & _places(trained))
+        if seen:
+            text = "%s: %d of %d images to measure on are trained on: what is measured on them is too good"
+            logger.warning(text, self.place, seen, len(source.files))
+
     def _source(self) -> ImageSource:
         return open_source(
             [self.place],
@@ -52,6 +66,13 @@ class Exam:
             max_images=self.images.max_eval_images,
             seed=self.images.seed,
         )
+
+
+def _places(images: ImageFolder) -> set[tuple[Path, str]]:
+    """Return the places of the files, behind links to their folders."""
+    folders = {file.path.parent for file in images.files}
+    resolved = {folder: folder.resolve() for folder in folders}
+    return {(resolved[file.path.parent], file.path.name) for file in images.files}
 
 
 def require_images(network: Network) -> None:

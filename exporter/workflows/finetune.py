@@ -216,6 +216,7 @@ def _prepared(
         models.identity, class_names=student.spec.class_names
     )
     exam = Exam(network.recipe.images, student.spec, network.stages)
+    exam.warn_of(images)
     return Distillation(student, models.teacher, identity), images, exam
 
 

@@ -169,6 +169,19 @@ def test_a_layer_is_linear_whose_function_is(
     assert all(value.equal(again[name]) for name, value in before.items())
 
 
+class Clamped(Lora):
+    """A wrapper that is linear up to a limit."""
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        return super().forward(tokens).clamp(-100, 100)
+
+
+@pytest.mark.parametrize("layer", LAYERS)
+def test_a_layer_that_is_linear_for_small_tokens_alone_is_not(layer: str) -> None:
+    with pytest.raises(ModelError, match=rf"blocks.1.{layer}|block 2|Clamped"):
+        exporter.load_model(_changed("vit", layer, Clamped))
+
+
 @pytest.mark.parametrize("layer", LAYERS)
 def test_one_whose_function_is_another_is_refused_by_its_place(layer: str) -> None:
     model = _changed("vit", layer, Bent)

@@ -33,6 +33,23 @@ def test_an_exam_needs_images_of_its_own(image_folder: Path) -> None:
         Exam(Images(eval_images=image_folder), seven, SILENT)
 
 
+def test_images_that_are_trained_on_are_counted(
+    image_folder: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Behind a link, and beside others."""
+    spec, trained = make_vit(num_classes=2).spec, list_images(image_folder)
+    others = make_images(tmp_path / "others")
+    Exam(Images(eval_images=others), spec, SILENT).warn_of(trained)
+    assert "are trained on" not in caplog.text
+    (tmp_path / "link").symlink_to(image_folder)
+    (others / "class_1/0.png").unlink()
+    (others / "class_1").rename(tmp_path / "left out")
+    (others / "class_1").symlink_to(image_folder / "class_1")
+    for place, seen in ((tmp_path / "link", "6 of 6"), (others, "3 of 6")):
+        Exam(Images(eval_images=place), spec, SILENT).warn_of(trained)
+        assert f"{place}: {seen} images" in caplog.text
+
+
 def test_training_needs_a_class_for_every_image(
     image_folder: Path, tmp_path: Path
 ) -> None:
