@@ -6,7 +6,7 @@ r"""Print the logits of one image through every loader of a pruned model. Markdo
 The image is the first one of the folder's `reference.npz`, as a PNG of the model's size: nothing is left to resize.
 `--dense` takes the unpruned model, whose logits are the owner's.
 `--place` gets the packages that the loaders need once, of pip and npm; the constants below have their versions.
-A loader that cannot be installed here is a row with the reason.
+A loader that cannot be installed here, or fails, is a row with the reason.
 """
 
 import argparse
@@ -57,11 +57,13 @@ LAVAPIPE = "http://deb.debian.org/debian/pool/main/m/mesa/mesa-vulkan-drivers_25
 LAVAPIPE_SHA256 = "3899f1800424c60a05df5d6913076a526ca8fdbabec43672cd397563d1ca3263"
 LAVAPIPE_LIBRARY = "usr/lib/x86_64-linux-gnu/libvulkan_lvp.so"
 NAME = "model"
+# The reason of a loader that ran and gave no logits.
+FAILED = "failed"
 
 
 @dataclass(frozen=True)
 class Row:
-    """The logits that a loader gives, or why it was not installed."""
+    """The logits that a loader gives, or why it was not installed, or that it failed."""
 
     loader: str
     logits: Array | None = None
@@ -112,7 +114,7 @@ def table(rows: list[Row]) -> list[str]:
     expected = rows[0].logits
     for row in rows:
         if row.logits is None or expected is None:
-            lines.append(f"| {row.loader} | not run: {row.reason} | |")
+            lines.append(f"| {row.loader} | none: {row.reason} | |")
             continue
         first = ", ".join(f"{value:.5f}" for value in row.logits[:3])
         difference = float(np.abs(row.logits - expected).max())
@@ -153,6 +155,8 @@ def _row(name: str, loader: Callable[[Question], Array], question: Question) -> 
         return Row(name, loader(question))
     except NotInstalledError as error:
         return Row(name, reason=f"{error}")
+    except subprocess.CalledProcessError as error:
+        return Row(name, reason=f"{FAILED}, exit code {error.returncode}")
 
 
 def _pytorch(question: Question) -> Array:
@@ -179,17 +183,21 @@ def _tract(question: Question) -> Array:
 
 
 def _node(question: Question) -> Array:
-    return _transformers(question, "node")
+    return _transformers(question, "cpu")
 
 
 def _chromium(question: Question) -> Array:
-    return _transformers(question, "chromium")
+    return _transformers(question, "wasm")
 
 
-def _transformers(question: Question, program: str) -> Array:
+def _chromium_webgpu(question: Question) -> Array:
+    return _transformers(question, "webgpu")
+
+
+def _transformers(question: Question, device: str) -> Array:
     modules = node_modules(question.place / "npm", NPM)
     script = HERE / "transformers.mjs"
-    arguments = (program, question.models, NAME, "fp32", question.image)
+    arguments = (device, question.models, NAME, "fp32", question.image)
     return _printed(["node", script, *arguments], modules)
 
 
@@ -205,7 +213,8 @@ LOADERS: dict[str, Callable[[Question], Array]] = {
     "optimum": _optimum,
     "transformers.js on Node": _node,
     "transformers.js in Chromium, WASM": _chromium,
-    "WebGPU on SwiftShader": _webgpu,
+    "transformers.js in Chromium, WebGPU on SwiftShader": _chromium_webgpu,
+    "ONNX Runtime, WebGPU on SwiftShader": _webgpu,
     "tract": _tract,
 }
 

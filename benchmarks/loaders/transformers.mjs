@@ -1,4 +1,5 @@
-// Print an image's logits through transformers.js, as JSON: node transformers.mjs node|chromium MODELS NAME DTYPE IMAGE
+// Print an image's logits through transformers.js, as JSON: node transformers.mjs cpu|wasm|webgpu MODELS NAME DTYPE IMAGE
+// It runs on Node on the CPU, else in Chromium: WebGPU on SwiftShader, in software.
 // In the working directory lie the packages that compare.py installs. Nothing is loaded from elsewhere.
 import { createReadStream, existsSync } from 'node:fs';
 import { createServer } from 'node:http';
@@ -9,7 +10,7 @@ import { pathToFileURL } from 'node:url';
 const TYPES = { '.js': 'text/javascript', '.mjs': 'text/javascript', '.json': 'application/json', '.wasm': 'application/wasm' };
 const packages = createRequire(pathToFileURL(resolve('package.json')));
 const library = packages.resolve('@huggingface/transformers');
-const [place, models, name, dtype, image] = process.argv.slice(2);
+const [device, models, name, dtype, image] = process.argv.slice(2);
 
 // It runs on Node, and as text in a page.
 async function logitsOf(transformers, { models, name, dtype, image, device }) {
@@ -18,13 +19,14 @@ async function logitsOf(transformers, { models, name, dtype, image, device }) {
   env.allowLocalModels = true;
   env.localModelPath = models;
   const processor = await AutoProcessor.from_pretrained(name);
-  const model = await AutoModelForImageClassification.from_pretrained(name, { dtype, device });
+  const session_options = device === 'webgpu' ? { freeDimensionOverrides: { batch: 1 } } : {};
+  const model = await AutoModelForImageClassification.from_pretrained(name, { dtype, device, session_options });
   const { logits } = await model(await processor(await RawImage.read(image)));
   return Array.from(logits.data);
 }
 
 async function inNode() {
-  return logitsOf(await import(pathToFileURL(library)), { models: `${resolve(models)}/`, name, dtype, image: resolve(image), device: 'cpu' });
+  return logitsOf(await import(pathToFileURL(library)), { models: `${resolve(models)}/`, name, dtype, image: resolve(image), device });
 }
 
 function served() {
@@ -53,13 +55,14 @@ async function inChromium() {
   const { default: puppeteer } = await import(pathToFileURL(packages.resolve('puppeteer-core')));
   const server = served().listen(0);
   const browser = await puppeteer.launch({
-    args: chromium.args, executablePath: await chromium.executablePath(), headless: 'shell',
+    args: [...chromium.args, '--enable-unsafe-webgpu', '--use-webgpu-adapter=swiftshader'],
+    executablePath: await chromium.executablePath(), headless: 'shell',
   });
   try {
     const page = await browser.newPage();
     await page.goto(`http://localhost:${server.address().port}/`);
     const file = image.split('/').pop();
-    const settings = { models: '/models/', name, dtype, image: `/image/${file}`, device: 'wasm' };
+    const settings = { models: '/models/', name, dtype, image: `/image/${file}`, device };
     return await page.evaluate(`(async () => {
       const transformers = await import('/library/transformers.min.js');
       Object.assign(transformers.env.backends.onnx.wasm, { wasmPaths: '/runtime/', numThreads: 1 });
@@ -72,4 +75,4 @@ async function inChromium() {
   }
 }
 
-console.log(JSON.stringify(await (place === 'node' ? inNode() : inChromium())));
+console.log(JSON.stringify(await (device === 'cpu' ? inNode() : inChromium())));

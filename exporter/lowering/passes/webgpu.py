@@ -3,6 +3,7 @@
 It was seen with version 1.27: see `tests/benchmarks/test_loaders.py`.
 """
 
+from collections.abc import Sequence
 from typing import TypeAlias
 
 import numpy as np
@@ -86,55 +87,51 @@ def integers_as_floats(graph: gs.Graph, artefact: Artefact) -> int:
     4. Outputs of the model stay int64.
     """
     infer_dtypes(graph)
-    whole = {name for name, tensor in graph.tensors().items() if tensor.dtype == INT64}
-    sizes: set[str] = set()
+    nodes = list(sort_nodes(graph).nodes)  # a copy, since nodes are added
+    tensors = graph.tensors()
+    whole = {name for name, tensor in tensors.items() if tensor.dtype == INT64}
+    variables = {name for name in whole if isinstance(tensors[name], gs.Variable)}
+    numbers = variables - _sizes(nodes)
+    tokens = artefact.spec.num_prefix_tokens + artefact.spec.num_patches
     converted: Converted = {}
-    changed = 0
-    # A copy, since nodes are added; sorted, since a node's inputs must have their type before it.
-    for node in list(sort_nodes(graph).nodes):
-        variables = [value for value in node.inputs if isinstance(value, gs.Variable)]
-        if node.op in SIZES or all(value.name in sizes for value in variables):
-            sizes.update(result.name for result in node.outputs)
-            continue
-        inputs, outputs = _formals(node, graph.opset)
-        tensors = zip((*node.inputs, *node.outputs), (*inputs, *outputs), strict=True)
-        # A constant is converted with the tensors that have its type.
-        kinds = {
-            formal.type_str
-            for tensor, formal in tensors
-            if isinstance(tensor, gs.Variable) and tensor.name in whole - sizes
-        }
-        for place, (value, formal) in enumerate(zip(node.inputs, inputs, strict=True)):
+    for node in nodes:
+        schema = onnx.defs.get_schema(node.op, graph.opset)
+        inputs = _with_formals(node.inputs, schema.inputs)
+        outputs = _with_formals(node.outputs, schema.outputs)
+        # A constant or a size is converted with the numbers that have its type.
+        typed = [*inputs, *outputs]
+        kinds = {formal.type_str for tensor, formal in typed if tensor.name in numbers}
+        for place, (value, formal) in enumerate(inputs):
             if value.name in whole and formal.type_str in kinds:
                 holder = _holder(formal)
                 node.inputs[place] = in_precision(graph, value, holder, converted)
-        for place, (result, formal) in enumerate(
-            zip(node.outputs, outputs, strict=True)
-        ):
-            if result.name not in whole:
-                continue
-            result.dtype = FP32
-            changed += 1
-            if _holder(formal) != FP32:
-                tokens = artefact.spec.num_prefix_tokens + artefact.spec.num_patches
-                _look_up(graph, node, place, tokens)
-            elif node.op == "Cast":
-                node.attrs["to"] = onnx_type(FP32)
-    keep_outputs(graph, whole, INT64)
-    return changed
+        for place, (result, formal) in enumerate(outputs):
+            if result.name in numbers:
+                result.dtype = FP32
+                if _holder(formal) != FP32:
+                    _look_up(graph, node, place, tokens)
+                elif node.op == "Cast":
+                    node.attrs["to"] = onnx_type(FP32)
+    keep_outputs(graph, numbers, INT64)
+    return len(numbers)
 
 
-def _formals(node: gs.Node, opset: int) -> tuple[list[Formal], list[Formal]]:
-    """Return what ONNX says of each input and output of a node; its last one may stand for many."""
-    schema = onnx.defs.get_schema(node.op, opset)
-    inputs, outputs = (
-        [formals[min(place, len(formals) - 1)] for place in range(len(tensors))]
-        for formals, tensors in (
-            (schema.inputs, node.inputs),
-            (schema.outputs, node.outputs),
-        )
-    )
-    return inputs, outputs
+def _sizes(nodes: list[gs.Node]) -> set[str]:
+    """Return the names of what follows from sizes alone."""
+    sizes: set[str] = set()
+    for node in nodes:
+        variables = [value for value in node.inputs if isinstance(value, gs.Variable)]
+        if node.op in SIZES or all(value.name in sizes for value in variables):
+            sizes.update(result.name for result in node.outputs)
+    return sizes
+
+
+def _with_formals(
+    tensors: list[gs.Tensor], formals: Sequence[Formal]
+) -> list[tuple[gs.Tensor, Formal]]:
+    """Return what ONNX says of each input, or output, of a node beside it; the last may stand for many."""
+    last = len(formals) - 1
+    return [(tensor, formals[min(place, last)]) for place, tensor in enumerate(tensors)]
 
 
 def _holder(formal: Formal) -> np.dtype:
