@@ -125,10 +125,8 @@ def test_patches_left_are_static_until_an_image_decides(tiny_vit: PrunableViT) -
 
 
 def test_numbers_are_classes_or_vectors(tiny_vit: PrunableViT) -> None:
-    pooled, values = (
-        Output("pooled", OutputKind.EMBEDDING, 48),
-        Output("values", OutputKind.VALUES, 3),
-    )
+    pooled = Output("pooled", OutputKind.EMBEDDING, 48)
+    values = Output("values", OutputKind.VALUES, 3)
     spec = tiny_vit.spec
     assert (spec.num_classes, spec.head_channels, spec.vectors) == (7, 7, ())
     tower = replace(spec, outputs=(pooled,))

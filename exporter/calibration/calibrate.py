@@ -281,7 +281,7 @@ def _finished(
     _, used, skipped, empty_rows = map(int, sums.counts)
     if used == 0:
         raise ImageError(
-            str(images.root),
+            images.root,
             f"{skipped} images, none of which can be read",
             "readable images",
         )

@@ -173,11 +173,11 @@ def load_calibration(path: Path) -> Calibration:
             metadata = file.metadata() or {}
             arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118  (not a dict)
     except FileNotFoundError:
-        raise ArtefactError(str(path), "no such file", expected) from None
+        raise ArtefactError(path, "no such file", expected) from None
     except (OSError, SafetensorError, ValueError, TypeError) as error:
-        raise ArtefactError(str(path), reason_of(error), expected) from None
+        raise ArtefactError(path, reason_of(error), expected) from None
     if "record" not in metadata:
-        raise ArtefactError(str(path), "safetensors without a record", expected)
+        raise ArtefactError(path, "safetensors without a record", expected)
     return calibration_of(metadata["record"], arrays, str(path))
 
 

@@ -157,9 +157,9 @@ def _read_acs(path: Path) -> list[float]:
     try:
         values = read_json(path)
     except (OSError, ValueError) as error:
-        raise ArtefactError(str(path), reason_of(error), expected) from None
+        raise ArtefactError(path, reason_of(error), expected) from None
     if not isinstance(values, list) or not all(
         type(value) in (int, float) for value in values
     ):
-        raise ArtefactError(str(path), "other JSON", expected)
+        raise ArtefactError(path, "other JSON", expected)
     return [float(value) for value in values]

@@ -443,10 +443,8 @@ def _label(name: str, first: Array, second: Array) -> Deviation:
 
 
 def _value(name: str, first: Array, second: Array) -> Deviation:
-    difference, varies = (
-        np.abs(second - first),
-        np.ptp(first) > 0 and np.ptp(second) > 0,
-    )
+    difference = np.abs(second - first)
+    varies = np.ptp(first) > 0 and np.ptp(second) > 0
     return Deviation(
         name,
         mean_difference=float(difference.mean()),

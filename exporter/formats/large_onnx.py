@@ -32,7 +32,7 @@ def load_whole(path: Path) -> "ModelProto":
             load_external_data_for_model(model, str(path.absolute().parent))
         except (OSError, ValueError, ValidationError) as error:
             expected = f"its weights beside it, in {data_path(path).name}"
-            raise ArtefactError(str(path), reason_of(error), expected) from None
+            raise ArtefactError(path, reason_of(error), expected) from None
     return model
 
 

@@ -79,7 +79,7 @@ def read_metadata(path: Path) -> Mapping[str, str]:
         return {name: json.dumps(record) for name, record in json.loads(text).items()}
     except (ValueError, AttributeError, RecursionError) as error:
         raise ArtefactError(
-            str(path), f"broken metadata ({reason_of(error)})", "that of star-export"
+            path, f"broken metadata ({reason_of(error)})", "that of star-export"
         ) from None
 
 

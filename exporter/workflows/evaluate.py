@@ -311,7 +311,7 @@ def disagreements(
 def disagreement_paths(path: Path) -> tuple[Path, Path]:
     """Return the paths of both files, which replace the ending .json or .csv of `path` or follow its name."""
     if not path.name:
-        raise OutputError(str(path), "a folder", "the name of a file to write")
+        raise OutputError(path, "a folder", "the name of a file to write")
     stem = path.stem if path.suffix in (".json", ".csv") else path.name
     as_json, as_csv = path.with_name(f"{stem}.json"), path.with_name(f"{stem}.csv")
     return writable_file(as_json), writable_file(as_csv)

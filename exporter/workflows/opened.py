@@ -58,7 +58,7 @@ def _recorded_name(request: ModelRequest) -> str:
     if request.checkpoint is None:
         return ""
     if not request.checkpoint.exists():
-        raise CheckpointError(str(request.checkpoint), "no such file", "a checkpoint")
+        raise CheckpointError(request.checkpoint, "no such file", "a checkpoint")
     identity = read_identity(request.checkpoint)
     return identity.name if identity else ""
 

@@ -136,7 +136,7 @@ def _engine(name: str, engine: Path, settings: RunSettings) -> EvalModel:
     onnx = next((path for path in places if path.is_file()), None)
     if onnx is None:
         got = f"no {source} beside it or its folder {ENGINES}"
-        raise ArtefactError(str(engine), got, "the ONNX file that it was built from")
+        raise ArtefactError(engine, got, "the ONNX file that it was built from")
     artefact = read_lowered(onnx).artefact
     runner = TensorRtRunner(engine, onnx, plugin=settings.plugin)
     return EvalModel(

@@ -220,7 +220,7 @@ def read_recipe(path: Path, above: tuple[Path, ...] = ()) -> Tables:
         place = Path(os.path.realpath(path))
         content = msgspec.toml.decode(regular(path).read_bytes())
     except (OSError, ValueError, RecursionError) as error:
-        raise RecipeError(str(path), reason_of(error), "a TOML recipe") from None
+        raise RecipeError(path, reason_of(error), "a TOML recipe") from None
     except ImportError:
         raise MissingDependencyError("tomli", "export") from None
     got = f"more than {MOST_EXTENDS} in a row" if len(above) > MOST_EXTENDS else ""

@@ -183,11 +183,9 @@ def check_in_words(check: Check, *, prunes: bool) -> str:
         return FORCED.format(output=output)
     if name.endswith("_cosine"):
         return COSINE.format(output=name.removesuffix("_cosine"))
-    return (
-        PLAIN.format(output=name)
-        if prunes
-        else f"{name.capitalize()} differ by rounding alone"
-    )
+    if prunes:
+        return PLAIN.format(output=name)
+    return f"{name.capitalize()} differ by rounding alone"
 
 
 def save_page(

@@ -225,11 +225,9 @@ class Report:
     @property
     def precision_loss(self) -> float:
         """Points of top-1 that the dense model loses by the target's precision alone."""
-        return (
-            0.0
-            if self.in_fp32 is None
-            else self.in_fp32.losses.dense.loss_points or 0.0
-        )
+        if self.in_fp32 is None:
+            return 0.0
+        return self.in_fp32.losses.dense.loss_points or 0.0
 
     @property
     def quality(self) -> str:

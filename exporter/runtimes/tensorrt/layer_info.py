@@ -63,7 +63,7 @@ _SOURCE = re.compile(r"\[ONNX Layer: ([^\]]+)\]")
 # Kinds of layers that compute nothing: they reserve memory, state sizes, start the part of a graph whose sizes were
 # not known before, or make one stream wait for another.
 SERVICE = frozenset(
-    {*("allocate", "deallocate", "shape_call", "signal", "wait"), *("Constant", "NoOp")}
+    {"allocate", "deallocate", "shape_call", "signal", "wait", "Constant", "NoOp"}
 )
 # The kind of a layer that is a convolution, by the word of TensorRT for RTX.
 CONVOLUTION = "corrltn"

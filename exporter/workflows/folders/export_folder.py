@@ -79,7 +79,7 @@ def read_folder(folder: Path) -> ExportFolder:
     except OSError as error:  # a folder that may not be entered
         got = reason_of(error)
     if got:
-        raise ArtefactError(str(folder), got, expected)
+        raise ArtefactError(folder, got, expected)
     sums = verify_checksums(folder)
     try:
         content = read_json(report)
@@ -93,7 +93,7 @@ def read_folder(folder: Path) -> ExportFolder:
         images = int(content["parity"]["pruned"]["images"])
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise ArtefactError(
-            str(report), reason_of(error), "the report of a compilation"
+            report, reason_of(error), "the report of a compilation"
         ) from None
     for name in (
         REPORT,
@@ -104,9 +104,7 @@ def read_folder(folder: Path) -> ExportFolder:
         files.pruned.name,
     ):
         if name not in sums:
-            raise ArtefactError(
-                str(folder / CHECKSUMS), f"no line for {name}", expected
-            )
+            raise ArtefactError(folder / CHECKSUMS, f"no line for {name}", expected)
     models = read_pair(files)
     _check_documents(folder, content, models.pruned)
     export = ExportFolder(folder, models, folder / REFERENCE, images)
@@ -128,7 +126,7 @@ def _check_documents(folder: Path, report: dict[str, Any], pruned: LoweredFile) 
         if not fits:
             got = "another target, schedule or shape"
             raise ArtefactError(
-                str(folder / name),
+                folder / name,
                 got,
                 f"what {pruned.path.name} says",
                 "compile it again",
@@ -144,7 +142,7 @@ def _check_unlisted(export: ExportFolder, sums: Container[str]) -> None:
         variant = instrumented_path(export.models.pruned.path, role)
         if variant.exists() and variant.name not in sums:
             raise ArtefactError(
-                str(variant),
+                variant,
                 f"no line in {CHECKSUMS}",
                 "one for each variant",
                 "remove it",
@@ -160,7 +158,7 @@ def _check_unlisted(export: ExportFolder, sums: Container[str]) -> None:
             or regular(path).read_bytes() != filled_batch(images, batch).tobytes()
         ):
             raise ArtefactError(
-                str(path), "other images", f"those of {REFERENCE}", "remove it"
+                path, "other images", f"those of {REFERENCE}", "remove it"
             )
 
 
@@ -239,15 +237,15 @@ def read_checksums(folder: Path) -> dict[str, str]:
             path_of(str(folder.absolute() / name))
     except (OSError, ValueError) as error:
         raise ArtefactError(
-            str(path), reason_of(error), "a list that star-export compile wrote"
+            path, reason_of(error), "a list that star-export compile wrote"
         ) from None
     if not sums:
         raise ArtefactError(
-            str(path), "an empty list", "a list that star-export compile wrote"
+            path, "an empty list", "a list that star-export compile wrote"
         )
     if any(Path(name).is_absolute() or ".." in Path(name).parts for name in sums):
         raise ArtefactError(
-            str(path), "a file outside the folder", "only files of the folder"
+            path, "a file outside the folder", "only files of the folder"
         )
     return sums
 
@@ -263,15 +261,11 @@ def verify_checksums(folder: Path) -> dict[str, str]:
             continue
         file = folder / name
         if not file.is_file():
-            raise ArtefactError(
-                str(file), "no such file", f"the one that {CHECKSUMS} lists"
-            )
+            raise ArtefactError(file, "no such file", f"the one that {CHECKSUMS} lists")
         got = _digest(file, ArtefactError, "a file that can be read")
         if got != expected:
             listed = f"{expected[:12]}… of {CHECKSUMS}"
-            raise ArtefactError(
-                str(file), f"sha256 {got[:12]}…", listed, "copy it again"
-            )
+            raise ArtefactError(file, f"sha256 {got[:12]}…", listed, "copy it again")
     return sums
 
 
@@ -320,7 +314,7 @@ def remove_stale(folder: Path, names: Collection[str]) -> None:
         except OSError as error:
             got = reason_of(error)
             raise OutputError(
-                str(path), got, "to remove it: an earlier compilation left it"
+                path, got, "to remove it: an earlier compilation left it"
             ) from None
         with suppress(OSError):  # the folder is left where it holds other files
             path.parent.rmdir()
@@ -355,24 +349,20 @@ def read_reference(path: Path) -> dict[str, Array]:
     try:
         reference = read_arrays(path)
     except ValueError as error:
-        raise ArtefactError(str(path), reason_of(error), expected) from None
+        raise ArtefactError(path, reason_of(error), expected) from None
     if IMAGES not in reference:
-        raise ArtefactError(str(path), f"no {IMAGES}", expected)
+        raise ArtefactError(path, f"no {IMAGES}", expected)
     images = reference[IMAGES]
     if not all(
         isinstance(array, np.ndarray) and array.dtype.kind in "fiu"
         for array in reference.values()
     ):
-        raise ArtefactError(
-            str(path), "a member that is no array of real numbers", expected
-        )
+        raise ArtefactError(path, "a member that is no array of real numbers", expected)
     if images.ndim != 4 or not len(images):
-        raise ArtefactError(
-            str(path), f"images of shape {list(images.shape)}", expected
-        )
+        raise ArtefactError(path, f"images of shape {list(images.shape)}", expected)
     if images.dtype.kind not in "fu" or not np.isfinite(images).all():
         raise ArtefactError(
-            str(path), f"images of {images.dtype} that are no finite pixels", expected
+            path, f"images of {images.dtype} that are no finite pixels", expected
         )
     _check_decisions(path, reference)
     return reference
@@ -395,7 +385,7 @@ def read_whole(path: Path, artefact: Artefact, images: int) -> dict[str, Array]:
     for name in sorted(reference.keys() ^ wanted.keys()):
         got = f"no {name}" if name in wanted else f"an unknown member {name}"
         raise ArtefactError(
-            str(path),
+            path,
             got,
             f"the members {', '.join(sorted(wanted))}",
             "compile it again",
@@ -408,7 +398,7 @@ def read_whole(path: Path, artefact: Artefact, images: int) -> dict[str, Array]:
         )
         if str(array.dtype) != info.dtype or not fits:
             got = str(TensorInfo(name, array.shape, str(array.dtype)))
-            raise ArtefactError(str(path), got, str(info), "compile it again")
+            raise ArtefactError(path, got, str(info), "compile it again")
         # Indices and counts are of patches.
         is_real = (
             np.isfinite(array)
@@ -417,7 +407,7 @@ def read_whole(path: Path, artefact: Artefact, images: int) -> dict[str, Array]:
         )
         if name != IMAGES and not is_real.all():
             raise ArtefactError(
-                str(path), f"{name} with {array[~is_real][0]}", "what a model gives"
+                path, f"{name} with {array[~is_real][0]}", "what a model gives"
             )
     return reference
 
@@ -442,7 +432,7 @@ def _check_decisions(path: Path, reference: dict[str, Array]) -> None:
             if not fits:
                 got = f"{name} {array.dtype} {list(array.shape)}"
                 expected = f"int64 [{', '.join(map(str, shape))}]"
-                raise ArtefactError(str(path), got, expected)
+                raise ArtefactError(path, got, expected)
 
 
 def save_reference(reference: Runner, dense: Runner, images: Array, path: Path) -> None:

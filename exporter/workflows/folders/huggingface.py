@@ -152,7 +152,7 @@ def _js_config(place: Path, config: dict[str, Any]) -> dict[str, Any]:
         is_same = False
     if not is_same:
         got, hint = "another model or schedule", "remove it, or write to another folder"
-        raise OutputError(str(place), got, "the same, in any precision", hint)
+        raise OutputError(place, got, "the same, in any precision", hint)
     return for_js
 
 

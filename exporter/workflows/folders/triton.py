@@ -85,7 +85,7 @@ def _backend(folder: Path, target: Target, settings: ServeSettings) -> str:
     if backend not in (native, ONNXRUNTIME_CPU.name):
         hint = f"--backend {native}, or compile with --target for {backend}"
         raise ArtefactError(
-            str(folder), f"models for {target.name}", f"models for {backend}", hint
+            folder, f"models for {target.name}", f"models for {backend}", hint
         )
     return backend
 
@@ -94,12 +94,12 @@ def _check_engine(engine: Path, manifest: EngineManifest) -> None:
     if not manifest.settings.any_batch:
         got = "an engine for certain batch sizes only"
         raise ArtefactError(
-            str(engine), got, "one for any batch", "star-export build --any-batch"
+            engine, got, "one for any batch", "star-export build --any-batch"
         )
     # Triton's backend loads plugins differently; ours have not been tested with it.
     if manifest.plugin_sha256:
         hint = "use the padded layout"
-        raise ArtefactError(str(engine), "an engine with a plugin", "one without", hint)
+        raise ArtefactError(engine, "an engine with a plugin", "one without", hint)
 
 
 def config_text(

@@ -229,12 +229,12 @@ def _parts(network: Network, settings: TuneSettings) -> dict[str, ImageFolder]:
     if labelled and not folder.labelled:
         got = class_mismatch(folder, spec.num_classes) or "images without classes"
         expected = f"one folder of images for each of {spec.num_classes} classes"
-        raise ImageError(str(place), got, expected, "--metric agreement needs none")
+        raise ImageError(place, got, expected, "--metric agreement needs none")
     sampled = sample(folder, images.max_eval_images, images.seed)
     search, final = split(sampled, 0.5, images.seed)
     if not final.files:
         got = f"{len(folder.files)} images"
-        raise ImageError(str(place), got, "at least 2 for each class")
+        raise ImageError(place, got, "at least 2 for each class")
     if settings.max_drop is not None:
         _warn_of_few_images(len(final.files), settings.max_drop)
     rest, screen = split(search, min(1.0, SCREENED / len(search.files)), images.seed)
@@ -317,11 +317,9 @@ def _trade_off(result: TuneResult, batch: int) -> TradeOff:
     """Return every measured point with its loss on the search half, two standard errors to each side."""
     points = []
     for point in result.tried:
-        name, loss, margin = (
-            point.candidate.label,
-            point.loss_points,
-            point.margin_points,
-        )
+        name = point.candidate.label
+        loss = point.loss_points
+        margin = point.margin_points
         limits = (2 * loss - margin, margin)
         on_front = name in result.front
         points.append(
