@@ -47,6 +47,7 @@ PAGE = "report.html"
 TRY_PAGE = "try.html"
 # In the format of `sha256sum --check`.
 CHECKSUMS = "SHA256SUMS"
+AN_EXPORT = "an export folder, which star-export compile writes"
 
 
 @dataclass(frozen=True)
@@ -70,46 +71,38 @@ class ExportFolder:
 
 def read_folder(folder: Path) -> ExportFolder:
     """Verify the checksums of an export folder, and read the metadata of its models."""
-    expected = "an export folder, which star-export compile writes"
-    report = folder / REPORT
-    try:
-        got = f"no {REPORT} in it" if folder.is_dir() else "no folder"
-        if report.is_file():
-            got = ""
-    except OSError as error:  # a folder that may not be entered
-        got = reason_of(error)
-    if got:
-        raise ArtefactError(folder, got, expected)
+    _check_report(folder)
     sums = verify_checksums(folder)
+    report = folder / REPORT
     try:
         content = read_json(report)
         # Only the file name is used, so a report cannot point outside the folder.
-        files = Pair(
-            *(
-                folder / Path(content["files"][role]).name
-                for role in ("dense", "pruned")
-            )
-        )
+        names = [Path(content["files"][role]).name for role in ("dense", "pruned")]
+        files = Pair(*(folder / name for name in names))
         images = int(content["parity"]["pruned"]["images"])
     except (OSError, ValueError, KeyError, TypeError) as error:
-        raise ArtefactError(
-            report, reason_of(error), "the report of a compilation"
-        ) from None
-    for name in (
-        REPORT,
-        REFERENCE,
-        SCHEDULE,
-        MODEL,
-        files.dense.name,
-        files.pruned.name,
-    ):
+        expected = "the report of a compilation"
+        raise ArtefactError(report, reason_of(error), expected) from None
+    documents = (REPORT, REFERENCE, SCHEDULE, MODEL)
+    for name in (*documents, files.dense.name, files.pruned.name):
         if name not in sums:
-            raise ArtefactError(folder / CHECKSUMS, f"no line for {name}", expected)
+            raise ArtefactError(folder / CHECKSUMS, f"no line for {name}", AN_EXPORT)
     models = read_pair(files)
     _check_documents(folder, content, models.pruned)
     export = ExportFolder(folder, models, folder / REFERENCE, images)
     _check_unlisted(export, sums)
     return export
+
+
+def _check_report(folder: Path) -> None:
+    """Raise ArtefactError where a folder has no report, or may not be entered."""
+    try:
+        got = f"no {REPORT} in it" if folder.is_dir() else "no folder"
+        if (folder / REPORT).is_file():
+            return
+    except OSError as error:
+        got = reason_of(error)
+    raise ArtefactError(folder, got, AN_EXPORT)
 
 
 def _check_documents(folder: Path, report: dict[str, Any], pruned: LoweredFile) -> None:
@@ -370,46 +363,41 @@ def read_reference(path: Path) -> dict[str, Array]:
 
 def read_whole(path: Path, artefact: Artefact, images: int) -> dict[str, Array]:
     """Read `reference.npz` and check all of it against the pruned model and the number of images recorded."""
-    reference, spec = read_reference(path), artefact.spec
-    dense = recorded(spec, keep_everything(spec))
-    wanted = {
-        IMAGES: TensorInfo(
-            IMAGES, ("batch", *spec.preprocessing.input_size), str(artefact.input_kind)
-        )
-    }
-    for info in recorded(spec, artefact.schedule):
-        wanted[info.name] = info
-    for info in dense:
-        name = dense_name(info.name)
-        wanted[name] = replace(info, name=name)
+    reference, wanted = read_reference(path), _members(artefact)
     for name in sorted(reference.keys() ^ wanted.keys()):
         got = f"no {name}" if name in wanted else f"an unknown member {name}"
-        raise ArtefactError(
-            path,
-            got,
-            f"the members {', '.join(sorted(wanted))}",
-            "compile it again",
-        )
+        expected = f"the members {', '.join(sorted(wanted))}"
+        raise ArtefactError(path, got, expected, "compile it again")
     for name, array in reference.items():
-        info = TensorInfo(name, (images, *wanted[name].shape[1:]), wanted[name].dtype)
-        sizes = zip(array.shape, info.shape, strict=False)
+        info = replace(wanted[name], shape=(images, *wanted[name].shape[1:]))
         fits = len(array.shape) == len(info.shape) and all(
-            size in ("", got) for got, size in sizes
+            size in ("", length)
+            for length, size in zip(array.shape, info.shape, strict=True)
         )
         if str(array.dtype) != info.dtype or not fits:
             got = str(TensorInfo(name, array.shape, str(array.dtype)))
             raise ArtefactError(path, got, str(info), "compile it again")
-        # Indices and counts are of patches.
-        is_real = (
-            np.isfinite(array)
-            if array.dtype.kind == "f"
-            else (array >= 0) & (array <= spec.num_patches)
-        )
-        if name != IMAGES and not is_real.all():
-            raise ArtefactError(
-                path, f"{name} with {array[~is_real][0]}", "what a model gives"
-            )
+        if name == IMAGES:
+            continue
+        is_real = np.isfinite(array)
+        if array.dtype.kind != "f":
+            # Indices and counts are of patches.
+            is_real = (array >= 0) & (array <= artefact.spec.num_patches)
+        if not is_real.all():
+            got = f"{name} with {array[~is_real][0]}"
+            raise ArtefactError(path, got, "what a model gives")
     return reference
+
+
+def _members(artefact: Artefact) -> dict[str, TensorInfo]:
+    """Return what a reference of a pruned model has, by name."""
+    spec = artefact.spec
+    size = ("batch", *spec.preprocessing.input_size)
+    members = [TensorInfo(IMAGES, size, str(artefact.input_kind))]
+    members += recorded(spec, artefact.schedule)
+    for info in recorded(spec, keep_everything(spec)):
+        members.append(replace(info, name=dense_name(info.name)))
+    return {info.name: info for info in members}
 
 
 def _check_decisions(path: Path, reference: dict[str, Array]) -> None:
