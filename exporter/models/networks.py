@@ -152,7 +152,7 @@ def _check_name(
     name = request.name if repository is None else repository.name
     if name not in ("", identity.name, identity.architecture):
         got, hint = f"weights of {identity.name}", "or leave out --model"
-        raise CheckpointError(request.checkpoint, got, f"weights of {name}", hint)
+        raise CheckpointError(str(request.checkpoint), got, f"weights of {name}", hint)
 
 
 def _of_repository(repository: Repository, request: ModelRequest) -> Source:
