@@ -65,7 +65,10 @@ def listed(request: ModelRequest) -> Answer | None:
     None if the name is not in the list or that of a folder with a model, or the list is of another release of timm.
     """
     name, models = request.name, model_list()
-    is_folder = Path(name, "config.json").is_file()
-    if request != ModelRequest(name) or is_folder or not models.is_current:
+    if request != ModelRequest(name) or not models.is_current:
         return None
-    return next((answer for answer in models.answers if answer.name == name), None)
+    for answer in models.answers:
+        # A name that is in the list is no longer than a file's may be.
+        if answer.name == name and not Path(name, "config.json").is_file():
+            return answer
+    return None

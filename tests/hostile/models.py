@@ -186,7 +186,7 @@ def _tower(place: Place) -> None:
 TOWER = "vit_xsmall_patch16_clip_224"
 NO_TOP1 = (
     f"error: {TOWER} | got a model without logits, which has no top-1 | need a classifier | "
-    "text_embeddings in a recipe makes a tower one; compile --rho R says how its embeddings agree"
+    "text_embeddings in a recipe makes a tower one; compile --rho R says how what it gives agrees"
 )
 NO_OUTPUT = (
     " | need embedding, tokens, grid, or layer:N with N from 1 to 4 or from -4 to -1"
