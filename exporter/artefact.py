@@ -160,22 +160,7 @@ def to_metadata(artefact: Artefact) -> dict[str, str]:
 
 def from_metadata(metadata: Mapping[str, str], source: str) -> Artefact:
     """Read the metadata that `to_metadata` wrote; errors name `source`."""
-    values = {
-        key.removeprefix(KEY_PREFIX): value
-        for key, value in metadata.items()
-        if key.startswith(KEY_PREFIX)
-    }
-    if not values:
-        raise ArtefactError(source, "a model without star-export's metadata", EXPECTED)
-    if not values.keys() >= set(REQUIRED):
-        version = values.get("version", "unknown")
-        hint = "compile it again; --calibration accepts the earlier calibration"
-        raise ArtefactError(
-            source,
-            f"a file of star-export {version}",
-            f"one of {exporter.__version__}",
-            hint,
-        )
+    values = _own_entries(metadata, source)
     try:
         artefact = Artefact(
             spec=from_json(ModelSpec, values["model"], source=source),
@@ -188,37 +173,45 @@ def from_metadata(metadata: Mapping[str, str], source: str) -> Artefact:
             in_fp32=tuple(values.get("in_fp32", "").splitlines()),
         )
     except (ModelError, RecipeError) as error:  # a word that this version does not know
-        raise ArtefactError(
-            source, f"{error.subject} {error.got}", error.expected
-        ) from None
-    if (
-        values.get("schedule_sha256")
-        != hashlib.sha256(values["schedule"].encode()).hexdigest()
-    ):
-        raise ArtefactError(
-            source, "a schedule that was changed", "the one that it was compiled with"
-        )
+        got = f"{error.subject} {error.got}"
+        raise ArtefactError(source, got, error.expected) from None
+    digest = hashlib.sha256(values["schedule"].encode()).hexdigest()
+    if values.get("schedule_sha256") != digest:
+        got = "a schedule that was changed"
+        raise ArtefactError(source, got, "the one that it was compiled with")
     _check_shape(artefact, source)
     _check_derived(artefact, values, source)
     return artefact
 
 
+def _own_entries(metadata: Mapping[str, str], source: str) -> dict[str, str]:
+    """Return the entries of ours, without their prefix; ArtefactError unless this version wrote them."""
+    values = {
+        key.removeprefix(KEY_PREFIX): value
+        for key, value in metadata.items()
+        if key.startswith(KEY_PREFIX)
+    }
+    if not values:
+        raise ArtefactError(source, "a model without star-export's metadata", EXPECTED)
+    if not values.keys() >= set(REQUIRED):
+        got = f"a file of star-export {values.get('version', 'unknown')}"
+        hint = "compile it again; --calibration accepts the earlier calibration"
+        raise ArtefactError(source, got, f"one of {exporter.__version__}", hint)
+    return values
+
+
 def _check_derived(artefact: Artefact, values: Mapping[str, str], source: str) -> None:
     """Raise ArtefactError if what other programs read of the file contradicts its model or its schedule."""
-    preprocessing = values.get("preprocessing")
-    same = {
-        "method": values.get("method", artefact.method) == artefact.method,
-        "preprocessing": preprocessing is None
-        or from_json(Preprocessing, preprocessing, source=source)
-        == artefact.spec.preprocessing,
-    }
-    for name, is_same in same.items():
-        if not is_same:
-            raise ArtefactError(
-                source,
-                f"metadata that was edited: {name}",
-                "that of its model and schedule",
-            )
+    edited, text = "", values.get("preprocessing")
+    if values.get("method", artefact.method) != artefact.method:
+        edited = "method"
+    elif text is not None:
+        preprocessing = from_json(Preprocessing, text, source=source)
+        if preprocessing != artefact.spec.preprocessing:
+            edited = "preprocessing"
+    if edited:
+        got = f"metadata that was edited: {edited}"
+        raise ArtefactError(source, got, "that of its model and schedule")
 
 
 def _check_shape(artefact: Artefact, source: str) -> None:

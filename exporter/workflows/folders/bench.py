@@ -174,28 +174,38 @@ def _by_host(  # noqa: PLR0917  (all of them are measured with)
         runners["sliced"] = OnnxRuntimeRunner(
             sliced.model, name="the sliced model", threads=settings.threads
         )
-    with stages.stage(
-        f"throughput, batches {', '.join(map(str, settings.batches))}"
-    ) as advance:
+    batches = ", ".join(map(str, settings.batches))
+    with stages.stage(f"throughput, batches {batches}") as advance:
         for times in time_batches(runners, images, settings, clock):
             measured.append(AtBatch.of(times, macs))
             advance(len(measured), len(settings.batches))
     if not on_cpu:
         return tuple(measured)
+    with stages.stage("profile"):
+        return _profiled(measured, models, images, settings.threads, sliced.selection)
+
+
+def _profiled(
+    measured: Sequence[AtBatch],
+    models: Pair[LoweredFile],
+    images: Array,
+    threads: int,
+    selection: frozenset[str],
+) -> tuple[AtBatch, ...]:
+    """Return the measurements with the time by class of operator."""
 
     def kernels(model: LoweredFile, batch: int) -> tuple[Kernel, ...]:
         feed = {IMAGES: filled_batch(images, batch)}
-        return profile(model.path, feed, runs=PROFILED_RUNS, threads=settings.threads)
+        return profile(model.path, feed, runs=PROFILED_RUNS, threads=threads)
 
     def by_class(batch: int) -> Pair[dict[str, float]]:
         # Node names differ between the files: those of the selection mean nothing in the dense model.
         dense, pruned = kernels(models.dense, batch), kernels(models.pruned, batch)
-        return Pair(breakdown(dense), breakdown(pruned, sliced.selection))
+        return Pair(breakdown(dense), breakdown(pruned, selection))
 
-    with stages.stage("profile"):
-        return tuple(
-            replace(times, breakdown_ms=by_class(times.batch)) for times in measured
-        )
+    return tuple(
+        replace(times, breakdown_ms=by_class(times.batch)) for times in measured
+    )
 
 
 def _engines(
