@@ -195,10 +195,10 @@ def flat_gathers(graph: gs.Graph, _: Artefact) -> int:
     """Replace GatherND with batch_dims = 1 by Reshape, Gather along the first axis, Reshape.
 
     Each image's index is offset by its place in the batch times its number of tokens; gathers of the same rows
-    share the offset index. GatherND stays where the number of tokens is not static. A row of constants, as
-    scores by position, is read by Gather.
+    share the offset index. GatherND stays where the number of tokens is not static. A table, as of scores by
+    position, is read by Gather.
     """
-    tables = [*filter(_takes_numbers, nodes_of(graph, "GatherND"))]
+    tables = [*filter(_takes_by_number, nodes_of(graph, "GatherND"))]
     for node in tables:
         node.op, node.attrs = "Gather", {"axis": 0}
         node.inputs[1] = node.inputs[1].inputs[0].inputs[0]
@@ -224,11 +224,12 @@ def flat_gathers(graph: gs.Graph, _: Artefact) -> int:
     return len(tables) + len(gathers)
 
 
-def _takes_numbers(gather: gs.Node) -> bool:
-    """Whether the node gathers single numbers of a constant row; its index has a last axis for them."""
-    table, index = gather.inputs
-    is_row = isinstance(table, gs.Constant) and table.values.ndim == 1
-    return is_row and producer(index, "Unsqueeze") is not None
+def _takes_by_number(gather: gs.Node) -> bool:
+    """Whether the node gathers along the first axis; its index has a last axis for one number."""
+    last = producer(gather.inputs[1], "Unsqueeze")
+    if last is None or not isinstance(last.inputs[1], gs.Constant):
+        return False
+    return last.inputs[1].values.tolist() == [-1] and not gather.attrs.get("batch_dims")
 
 
 def _takes_counted_rows(gather: gs.Node) -> bool:

@@ -220,3 +220,20 @@ def test_in_standard_operators(seed: int, prefix: int) -> None:
     found = run(graph, before=slots, index=index, count=count)
     for name, expected in zip(found, packed(slots, index, count, prefix), strict=True):
         np.testing.assert_array_equal(found[name], expected, err_msg=name)
+
+
+@pytest.mark.parametrize(("axis", "rows"), [(-1, 1), (0, 0)])
+def test_a_table_is_read_by_gather(axis: int, rows: int) -> None:
+    """A score, or a row, by the position of each patch."""
+    text = """(float[b, 6] x) => (float[b, k, 2] y)
+        { values, order = TopK <axis = 1> (x, three) index = Unsqueeze(order, last) y = GatherND(table, index) }"""
+    constants = {"three": np.array([3]), "last": np.array([axis]), "table": noise(6, 2)}
+    if not rows:
+        text = text.replace("float[b, k, 2] y", "float[l, b, m] y")
+        constants["table"] = noise(6, 6, 6, 6)
+    graph = graph_of(text, constants)
+    feed = {"x": noise(4, 6)}
+    expected = run(graph, **feed)["y"]
+    assert applied(flat_gathers, graph) == rows
+    np.testing.assert_array_equal(run(graph, **feed)["y"], expected)
+    assert operators(graph)["Gather"] == rows

@@ -32,6 +32,9 @@ METHODS: dict[str, Callable[[], PrunedViT]] = {
     "merged before the first block": models.early,
     "star, merging": models.merging,
     "two prefix tokens": partial(models.star, "distilled"),
+    "a-star, rotary": partial(models.a_star, "dinov3", layout="padded"),
+    "pooled by attention": partial(models.star, "pe, pooled by attention", "probe"),
+    "similarity": partial(models.star, "pooled", "similarity"),
 }
 
 
