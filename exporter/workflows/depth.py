@@ -7,7 +7,6 @@ from pathlib import Path
 from torch import nn
 
 from exporter.data.images import ImageFolder, listing_sha256
-from exporter.data.source import images_at
 from exporter.depth.checkpoint import DEPTH, Depth, read_depth
 from exporter.depth.choose import Bookmark, Skipped, Stage, choose_units, spare
 from exporter.depth.collect import Measured, Tally, collect
@@ -270,9 +269,7 @@ def collect_to(
     _check_whole(network)
     spec = network.full.spec
     exam = Exam(chosen, spec, network.stages)
-    measured = images_at(
-        exam.place, spec.num_classes, chosen.class_map, names=spec.class_names
-    )
+    measured = network.listed(exam.place, spec.num_classes)
     more = (listing_sha256(measured), chosen.max_eval_images)
     last = folder / "last.safetensors"
     train, bookmark = _started(
