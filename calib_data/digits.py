@@ -51,8 +51,8 @@ class DigitSet:
 
 
 SETS = {
-    each.name: each
-    for each in (
+    digit_set.name: digit_set
+    for digit_set in (
         DigitSet("digits", canvas=16, margin=3, train_places=1, seed=20240517),
         DigitSet("offset-digits", canvas=28, margin=2, train_places=6, seed=20240518),
     )
@@ -143,7 +143,7 @@ def describe(digits: Digits) -> dict[str, Any]:
     }
 
 
-def check(found: dict[str, Digits], digit_set: DigitSet, manifest: Path) -> None:
+def check(halves: dict[str, Digits], digit_set: DigitSet, manifest: Path) -> None:
     """Compare both halves with the manifest.
 
     Raises:
@@ -158,7 +158,7 @@ def check(found: dict[str, Digits], digit_set: DigitSet, manifest: Path) -> None
             f"{type(error).__name__}",
             f"a manifest of the set {digit_set.name}",
         ) from None
-    for name, digits in found.items():
+    for name, digits in halves.items():
         if (came := describe(digits)) != stated.get(name):
             raise ArtefactError(
                 f"{name} half of {digit_set.name}",
@@ -169,7 +169,7 @@ def check(found: dict[str, Digits], digit_set: DigitSet, manifest: Path) -> None
 
 
 def _read_back(folder: Path) -> dict[str, Digits]:
-    found = {}
+    halves = {}
     for name in SPLITS:
         paths = sorted((folder / name).glob("*/*.png"))
         pixels = np.array(
@@ -178,8 +178,8 @@ def _read_back(folder: Path) -> dict[str, Digits]:
         numbers = np.array([_numbers(path) for path in paths], dtype=np.int64).reshape(
             -1, 3
         )
-        found[name] = Digits(pixels, *numbers.T)
-    return found
+        halves[name] = Digits(pixels, *numbers.T)
+    return halves
 
 
 def _file_name(index: int, place: int, num_places: int) -> str:

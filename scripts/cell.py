@@ -33,13 +33,13 @@ def interpreter(version: str) -> str:
     if sys.version_info[:2] == tuple(map(int, version.split("."))):
         return sys.executable
     versions = Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv")) / "versions"
-    kept = sorted(versions.glob(f"{version}.*/bin/python"))
-    found = str(kept[-1]) if kept else shutil.which(f"python{version}")
-    if found is None:
+    of_pyenv = sorted(versions.glob(f"{version}.*/bin/python"))
+    python = str(of_pyenv[-1]) if of_pyenv else shutil.which(f"python{version}")
+    if python is None:
         raise SystemExit(
             f"Python {version} | got none on PATH and none of pyenv | need it for this cell"
         )
-    return found
+    return python
 
 
 def run_cell(name: str, arguments: list[str]) -> int:

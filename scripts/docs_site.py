@@ -109,24 +109,20 @@ def _verbs(
 
 def _flags(verb: argparse.ArgumentParser) -> Iterator[str]:
     """Yield the rows of a table of flags."""
-    shown = [
+    flags = [
         action
         for action in verb._actions
         if action.help not in (None, argparse.SUPPRESS)
+        and not isinstance(action, argparse._HelpAction | argparse._SubParsersAction)
     ]
-    shown = [
-        each
-        for each in shown
-        if not isinstance(each, argparse._HelpAction | argparse._SubParsersAction)
-    ]
-    if not shown:
+    if not flags:
         return
     yield "| flag | is |\n|---|---|"
-    for each in shown:
-        names = ", ".join(each.option_strings) or each.metavar or each.dest
-        value = "" if each.nargs == 0 or not each.option_strings else _value(each)
-        text = (each.help or "").replace("%%", "%")
-        yield f"| `{names}{value}`{' (required)' if each.required else ''} | {_escaped(text)} |"
+    for flag in flags:
+        names = ", ".join(flag.option_strings) or flag.metavar or flag.dest
+        value = "" if flag.nargs == 0 or not flag.option_strings else _value(flag)
+        text = (flag.help or "").replace("%%", "%")
+        yield f"| `{names}{value}`{' (required)' if flag.required else ''} | {_escaped(text)} |"
 
 
 def _value(action: argparse.Action) -> str:

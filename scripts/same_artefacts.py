@@ -96,9 +96,9 @@ def compare(before: Path, after: Path) -> int:
     }
     for name in files:
         if str(name) not in missing:
-            found, noted = checks[name.suffix](before / name, after / name)
-            faults += [f"{name}: {fault}" for fault in found]
-            notes.update(noted)
+            differences, renamed = checks[name.suffix](before / name, after / name)
+            faults += [f"{name}: {difference}" for difference in differences]
+            notes.update(renamed)
     for note, count in sorted(notes.items()):
         print(f"metadata, {count} files: {note}")
     print(
@@ -118,20 +118,18 @@ def graph_digest(graph: Graph) -> Counter[str]:
         for tensor in graph.input
     }
     digests |= {tensor.name: _constant(tensor) for tensor in graph.initializer}
-    found: Counter[str] = Counter()
+    counts: Counter[str] = Counter()
     for node in graph.node:
         reads = [digests[name] if name else "" for name in node.input]
-        own = _digest(node.domain, node.op_type, *reads, *map(str, _attributes(node)))
-        found[own] += 1
-        digests |= {
-            name: _digest(own, str(place))
-            for place, name in enumerate(node.output)
-            if name
-        }
-    found.update(
-        f"output {tensor.name} {digests[tensor.name]}" for tensor in graph.output
-    )
-    return found
+        attributes = map(str, _attributes(node))
+        digest = _digest(node.domain, node.op_type, *reads, *attributes)
+        counts[digest] += 1
+        for place, name in enumerate(node.output):
+            if name:
+                digests[name] = _digest(digest, str(place))
+    for tensor in graph.output:
+        counts[f"output {tensor.name} {digests[tensor.name]}"] += 1
+    return counts
 
 
 def _compare_models(before: Path, after: Path) -> tuple[list[str], list[str]]:
@@ -139,8 +137,9 @@ def _compare_models(before: Path, after: Path) -> tuple[list[str], list[str]]:
     graphs = [graph_digest(model.graph) for model in models]
     faults = []
     if graphs[0] != graphs[1]:
-        changed = [sum((one - other).values()) for one, other in (graphs, graphs[::-1])]
-        faults.append(f"{changed[0]} nodes gone, {changed[1]} new")
+        old, new = graphs
+        gone, added = (old - new).total(), (new - old).total()
+        faults.append(f"{gone} nodes gone, {added} new")
     opsets = [
         sorted((opset.domain, opset.version) for opset in model.opset_import)
         for model in models
@@ -153,10 +152,10 @@ def _compare_models(before: Path, after: Path) -> tuple[list[str], list[str]]:
         for what, (a, b) in (("opset", opsets), ("function", functions))
         if a != b
     ]
-    told = [
+    entries = [
         {entry.key: entry.value for entry in model.metadata_props} for model in models
     ]
-    return faults, [*_changed_keys(*told)]
+    return faults, [*_changed_keys(*entries)]
 
 
 def _compare_arrays(before: Path, after: Path) -> tuple[list[str], list[str]]:
@@ -255,10 +254,10 @@ def main() -> int:
     comparer = verbs.add_parser("compare", help="Compare two recordings.")
     comparer.add_argument("before", type=Path)
     comparer.add_argument("after", type=Path)
-    given = parser.parse_args()
-    if given.verb == "compare":
-        return compare(given.before, given.after)
-    record(given.images, given.out)
+    options = parser.parse_args()
+    if options.verb == "compare":
+        return compare(options.before, options.after)
+    record(options.images, options.out)
     return 0
 
 

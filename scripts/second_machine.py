@@ -33,8 +33,8 @@ def block_of(page: str, containing: str) -> str:
     blocks = re.findall(
         r"```\w+\n(.*?)```", (ROOT / page).read_text(encoding="utf-8"), flags=re.DOTALL
     )
-    (found,) = (block for block in blocks if containing in block)
-    return found
+    (only,) = (block for block in blocks if containing in block)
+    return only
 
 
 def run(
@@ -45,7 +45,7 @@ def run(
 ) -> str:
     """Run a command, or a shell's line, and return what it prints; SystemExit with all of it where it fails."""
     start_s = time.perf_counter()
-    words = command if isinstance(command, str) else [str(each) for each in command]
+    words = command if isinstance(command, str) else [str(word) for word in command]
     done = subprocess.run(
         words, shell=isinstance(command, str), cwd=folder, env=environment, capture_output=True, text=True,
         check=False,
@@ -130,10 +130,8 @@ def serve(machine: Path, there: Mapping[str, str]) -> None:
     right = 0
     for label in sorted((machine / "held_out").iterdir())[:SHOWN]:
         photo = min(label.iterdir())
-        told = run(
-            f"serve.py, a {label.name}", ["python", "serve.py", photo], folder, there
-        )
-        name, share = told.splitlines()[0].split()
+        step, command = f"serve.py, a {label.name}", ["python", "serve.py", photo]
+        name, share = run(step, command, folder, there).splitlines()[0].split()
         assert 0 < float(share) <= 1
         right += name == label.name
     if right < LEAST_RIGHT:
@@ -146,28 +144,19 @@ def main() -> int:
     """Run every step in a folder that is removed at the end."""
     with tempfile.TemporaryDirectory(prefix="second-machine-") as folder:
         place = Path(folder)
-        made = export_folder(place)
+        export = export_folder(place)
         there = second_machine(place)
         machine = place / "machine"
-        shutil.copytree(made, machine / "export")
+        shutil.copytree(export, machine / "export")
         shutil.copytree(place / "digits/held_out", machine / "held_out")
-        shutil.rmtree(made)  # the folder is all that crosses
+        shutil.rmtree(export)  # the folder is all that crosses
         run("check", "star-export check export", machine, there)
         run(
             "bench", "star-export bench export --batches 1,8 --rounds 5", machine, there
         )
-        told = run(
-            "eval",
-            "star-export eval export --images held_out --max-eval-images 200 --json",
-            machine,
-            there,
-        )
-        print(
-            {
-                name: each["accuracy"]["top1"]
-                for name, each in json.loads(told)["models"].items()
-            }
-        )
+        line = "star-export eval export --images held_out --max-eval-images 200 --json"
+        models = json.loads(run("eval", line, machine, there))["models"]
+        print({name: model["accuracy"]["top1"] for name, model in models.items()})
         run(
             "serve-config",
             "star-export serve-config export --out triton",

@@ -67,5 +67,5 @@ OFFSET_DIGITS_VIT = BundledModel("offset_digits_vit")
 CIFAR_VIT = BundledModel("cifar_vit")
 
 MODELS = MappingProxyType(
-    {each.name: each for each in (DIGITS_VIT, OFFSET_DIGITS_VIT, CIFAR_VIT)}
+    {model.name: model for model in (DIGITS_VIT, OFFSET_DIGITS_VIT, CIFAR_VIT)}
 )

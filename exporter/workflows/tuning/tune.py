@@ -129,9 +129,9 @@ def tune(
         if choice.prune is None:
             _save_unpruned(search, choice, compiled)
             return result
-        own = model if choice.weights == OWN else None
+        own_model = model if choice.weights == OWN else None
         report = compile_model(
-            best, compiled, own, stages, trade_off=trade_off, command=command
+            best, compiled, own_model, stages, trade_off=trade_off, command=command
         )
         return replace(result, parity=report.passed)
 
