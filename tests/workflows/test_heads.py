@@ -82,6 +82,9 @@ def test_what_is_lost_is_that_of_labels_and_values(
     pruned = session.run([kind], {"images": pixels})[0]
     _assert_deviations(report["deviations"], dense, pruned)
     assert report["parity"]["pruned"]["passed"]
+    names = [check["name"] for check in report["parity"]["pruned"]["checks"]]
+    assert len(set(names)) == len(names)
+    assert ("same_labels" in names) == (kind == "labels")
     there = on_the_machine("eval", out, *images, "--json")
     assert there.returncode == 0, there.stderr
     told = json.loads(there.stdout)

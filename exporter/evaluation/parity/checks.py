@@ -15,7 +15,7 @@ from exporter.tensor_names import Array
 from exporter.vocabulary import OutputKind
 
 # Measures that are shares of images; another is the lowest of any image.
-SHARES = ("top1", "labels")
+SHARES = ("top1", "same_labels")
 FP16_MOST = float(np.finfo(np.float16).max)
 
 
@@ -68,7 +68,7 @@ class OutputParity:
     reports its decisions and the shipped model. `diff_needed_per_std` is the smallest passing tolerance, in the
     standard deviations `std` of the reference's values.
 
-    `measure` is "top1", the share of images of equal class, "labels", that of images all of whose labels are equal,
+    `measure` is "top1", the share of images of equal class, "same_labels", that of images whose labels all agree,
     or "cosine", the lowest of any image, for tokens of any position that both sides keep; "" for values, whose
     differences say all. `agreement` is over images that keep the same patches on both sides,
     `agreement_all` over all images, `agreement_forced` over all images with forced decisions; of classes, over

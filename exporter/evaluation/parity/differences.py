@@ -57,7 +57,7 @@ def agreements(output: Output, ours: Tensors, theirs: Tensors) -> dict[str, Arra
         return {}
     if output.kind == OutputKind.LABELS:
         same = (ours[output.name] > 0) == (theirs[output.name] > 0)
-        return {"labels": same.all(axis=1).astype(np.float64)}
+        return {"same_labels": same.all(axis=1).astype(np.float64)}
     if output.kind == OutputKind.LOGITS:
         a = top_classes(_doubles(output, ours), 5)
         b = top_classes(_doubles(output, theirs), 5)

@@ -160,8 +160,8 @@ WORDS = {
     "merge_indices": "Every merge names a patch that is there",
     "merges": "Each patch merges into the same one, except where similarities nearly tie",
     "top1": "Both predict the same class (upper limit of the 95 % interval)",
-    "labels": "Both give the same labels (upper limit of the 95 % interval)",
-    "labels_all": "Over all images, both give the same labels (upper limit of the 95 % interval)",
+    "same_labels": "Both give the same labels (upper limit of the 95 % interval)",
+    "same_labels_all": "Over all images, both give the same labels (upper limit of the 95 % interval)",
     "top1_all": "Over all images, both predict the same class (upper limit of the 95 % interval)",
 }
 FINITE = "All values of {output} are finite"
