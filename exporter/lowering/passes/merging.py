@@ -218,20 +218,19 @@ def _closest(
     """
     first, second = sets.take(op, keys, sets.prefix)
     products = op.MatMul(first, op.Transpose(second, perm=TURNED), name="products")
-    factor = _shortened(op, second)
+    factor = op.Transpose(_shortened(op, second), perm=TURNED)
     weight: gs.Variable | float = 0.0
     if sizes:
-        of_first, of_second = sets.take(op, _weight(op, sizes[0]), sets.prefix)
-        factor = op.Mul(factor, op.Unsqueeze(of_second, [2]))
-        weight = op.Unsqueeze(of_second, [1])
-    cosine = op.Mul(products, op.Transpose(factor, perm=TURNED))
-    cosine = op.Mul(cosine, _shortened(op, first), name="cosine")
+        of_first, of_second = sets.take(op, sizes[0], sets.prefix)
+        weight = op.Unsqueeze(_weight(op, of_second), [1])
+        factor = op.Mul(factor, weight)
+    cosine = op.Mul(op.Mul(products, factor), _shortened(op, first), name="cosine")
     unlike = op.Sub(weight, cosine, name="unlike")
     outs = f"{op.prefix}/least", f"{op.prefix}/closest"
     least, partner = op.several("TopK", unlike, [1], outs=outs, axis=2, largest=0)
     novelty = op.Squeeze(least, [2], name="novelty")
     if sizes:
-        novelty = op.Mul(novelty, of_first, name="weighed")
+        novelty = op.Mul(novelty, _weight(op, of_first), name="weighed")
     return novelty, op.Squeeze(partner, [2])
 
 
