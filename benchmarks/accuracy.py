@@ -91,12 +91,12 @@ class Bench:
     @cached_property
     def key(self) -> str:
         """Identifies the model, the images and the calibration."""
-        told = (
+        parts = (
             self.vit.weights_sha256,
             listing_sha256(self.folder),
             to_json(self.calibration.record),
         )
-        return hashlib.sha256("\n".join(told).encode()).hexdigest()[:16]
+        return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:16]
 
     @cached_property
     def ways(self) -> Mapping[str, Way]:
@@ -114,7 +114,7 @@ class Bench:
 
     def measure(self, way: str, amount: dict[str, Any], seeds: int) -> Found:
         """Return what a way gets right; only random positions depend on the seed."""
-        found = []
+        runs = []
         chosen = self.ways[way]
         for seed in range(seeds if chosen.scoring.scorer == "random" else 1):
             rates: Any = chosen.rates(self.vit.spec.depth)
@@ -123,10 +123,10 @@ class Bench:
                 resolve(how), self.vit.spec, self.calibration, image_cost=self.macs
             )
             pruned = steps.prune(self.vit, schedule, self.calibration)
-            found.append(
+            runs.append(
                 self.hits(pruned, f"{way}, rho {schedule.rho:.6f}, seed {seed}")
             )
-        return Found(self.macs(schedule) / 1e9, np.stack(found))
+        return Found(self.macs(schedule) / 1e9, np.stack(runs))
 
     def macs(self, schedule: Schedule) -> float:
         """Return the multiply-adds of an image, under a-STAR the mean over the first batch."""
@@ -139,10 +139,10 @@ class Bench:
         if not path.exists():
             runner = reference_runner(pruned)
             loaded = track(self.loaded, name, console=Console(stderr=True))
-            (found,) = predict_each(
+            (predictions,) = predict_each(
                 [runner], (((pixels,), labels) for pixels, labels in loaded)
             )
-            right = found.hits[:, 0]
+            right = predictions.hits[:, 0]
             with written_beside(path) as partial, partial.open("wb") as file:
                 np.save(file, right)
         return np.load(path)
@@ -177,14 +177,14 @@ def main() -> None:
         ways = [
             way for way, how in wanted.items() if not equal_counts or how.counts_of_star
         ]
-        found = dict(_measured(bench, ways, amount, options.seeds))
+        results = dict(_measured(bench, ways, amount, options.seeds))
         print(f"\n{amount}\n\n| {' | '.join(COLUMNS)} |\n{'|---' * len(COLUMNS)}|")
-        for way, each in found.items():
+        for way, result in results.items():
             cells = (
-                f"{each.gmacs:.3f}",
-                _top1(each.hits),
-                _loss(dense, each.hits),
-                _loss(next(iter(found.values())).hits, each.hits),
+                f"{result.gmacs:.3f}",
+                _top1(result.hits),
+                _loss(dense, result.hits),
+                _loss(next(iter(results.values())).hits, result.hits),
             )
             print(f"| {way} | {' | '.join(cells)} |")
 

@@ -87,8 +87,8 @@ def _exported(model: str, options: argparse.Namespace) -> Pair[Path]:
     if not files.dense.is_file():
         save_onnx(lower(dense(model), ONNXRUNTIME), files.dense)
     if not files.pruned.is_file():
-        asked = schedule(model, options.rho, options.round_to)
-        save_onnx(lower(prune(asked, model), ONNXRUNTIME), files.pruned)
+        planned = schedule(model, options.rho, options.round_to)
+        save_onnx(lower(prune(planned, model), ONNXRUNTIME), files.pruned)
     return files
 
 

@@ -89,20 +89,20 @@ def _table(
         if "rho" not in amount or way == DENSE or WAYS[way].counts_of_star
     ]
     depth = describe(recipe.model).spec.depth
-    found: dict[str, list[Any]] = {way: [] for way in ways}
+    by_way: dict[str, list[Any]] = {way: [] for way in ways}
     for seed in range(options.seeds):
-        for way, results in found.items():
+        for way, results in by_way.items():
             prune = {"seed": seed, **_choices(way, amount, depth)}
-            own = recipe.but(
+            changed = recipe.but(
                 images={"seed": seed}, prune=prune, calibrate={"seed": seed}
             )
             try:
                 results.append(
-                    _result(way, own, replace(settings, seed=seed), options.out)
+                    _result(way, changed, replace(settings, seed=seed), options.out)
                 )
             except ScheduleError as error:
                 print(f"{way}: {error}", file=sys.stderr)
-    return found
+    return by_way
 
 
 def _options(argv: Sequence[str] | None) -> argparse.Namespace:
@@ -149,24 +149,25 @@ def _result(way: str, recipe: Recipe, settings: FinetuneSettings, out: Path) -> 
     amount = prune.rho if prune.mac_reduction is None else prune.mac_reduction
     words = f"{way} {amount} {settings.seed}".replace(",", "").split()
     path = out / f"{'-'.join(words)}.safetensors"
-    asked, record = {"recipe": recipe, "settings": settings}, path.with_suffix(".json")
+    job = {"recipe": recipe, "settings": settings}
+    record = path.with_suffix(".json")
     if not record.exists():
         save_json(
             {
-                **asked,
+                **job,
                 "result": finetune_model(recipe, settings, path, stages=RichStages()),
             },
             record,
         )
-    told = json.loads(record.read_text(encoding="utf-8"))
-    if json.loads(to_json(asked)) != {name: told.get(name) for name in asked}:
+    content = json.loads(record.read_text(encoding="utf-8"))
+    if json.loads(to_json(job)) != {name: content.get(name) for name in job}:
         raise ArtefactError(
             record,
             "a run of another recipe or other settings",
             "the same",
             "change --out",
         )
-    return told["result"]
+    return content["result"]
 
 
 def _choices(way: str, amount: dict[str, float], depth: int) -> dict[str, Any]:
@@ -180,21 +181,21 @@ def _choices(way: str, amount: dict[str, float], depth: int) -> dict[str, Any]:
     return {**scoring, "rates": chosen.rates(depth), **amount}
 
 
-def _cells(found: Sequence[Any]) -> tuple[str, ...]:
+def _cells(results: Sequence[Any]) -> tuple[str, ...]:
     """Return means over the seeds, with the 95 % intervals of the first: seeds see the same images."""
-    if not found:
+    if not results:
         return ("out of reach", *("",) * (len(COLUMNS) - 2))
     before, after = (
-        [each[when]["top1"] for each in found] for when in ("before", "after")
+        [result[when]["top1"] for result in results] for when in ("before", "after")
     )
-    lost = np.mean([each["loss_after"]["loss_points"] for each in found])
-    shares = [each["recovery"]["share"] for each in found]
-    first = found[0]
+    lost = np.mean([result["loss_after"]["loss_points"] for result in results])
+    shares = [result["recovery"]["share"] for result in results]
+    first = results[0]
     return (
         f"{first['gmacs_pruned']:.3f}",
         f"{np.mean(before):.2%} ({_interval(first['before']['interval'], 100)})",
         f"{np.mean(after):.2%} ({_interval(first['after']['interval'], 100)})",
-        ", ".join(f"{100 * each:.2f}" for each in after),
+        ", ".join(f"{100 * share:.2f}" for share in after),
         f"{lost:+.2f} ({_interval(first['loss_after']['loss_interval_points'])})",
         "" if None in shares else f"{np.mean(shares):.0%}",
     )

@@ -37,8 +37,8 @@ def main() -> None:
     options = parser.parse_args()
     vit = deit(options.model)
     runners = {}
-    for name, each in (("as it came", as_it_came(vit)), ("lone", vit)):
-        model = lower(PrunedViT(each, keep_everything(each.spec)), ONNXRUNTIME)
+    for name, network in (("as it came", as_it_came(vit)), ("lone", vit)):
+        model = lower(PrunedViT(network, keep_everything(network.spec)), ONNXRUNTIME)
         runners[name] = OnnxRuntimeRunner(
             model.SerializeToString(), name=name, threads=options.threads
         )
@@ -46,10 +46,10 @@ def main() -> None:
     times = throughput(
         runners, feed, batch=options.batch, rounds=options.rounds, warmup=3
     )
-    found = ratio_of(times["as it came"], times["lone"])
-    low, high = found.quartiles
+    ratio = ratio_of(times["as it came"], times["lone"])
+    low, high = ratio.quartiles
     print(
-        f"{options.model}, batch {options.batch}: {found.median:.3f} × ({low:.3f} to {high:.3f})"
+        f"{options.model}, batch {options.batch}: {ratio.median:.3f} × ({low:.3f} to {high:.3f})"
     )
 
 

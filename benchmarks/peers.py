@@ -121,17 +121,21 @@ def main() -> int:
 
 def _timed(search: Search, stages: RichStages) -> list[Row]:
     placed = [
-        (name, each.on(target)) for name, each, targets in PEERS for target in targets
+        (name, candidate.on(target))
+        for name, candidate, targets in PEERS
+        for target in targets
     ]
-    times = search.speeds([each for _, each in placed])
+    times = search.speeds([candidate for _, candidate in placed])
     base = times[UNPRUNED.on(FP32)]
     rows = []
-    for name, each in placed:
-        label = f"{name}, INT8" if each.target == INT8 else name
+    for name, candidate in placed:
+        label = f"{name}, INT8" if candidate.target == INT8 else name
         with stages.stage(label):
-            hits = search.answers(each, "all").hits[:, 0]
-        ratio = ratio_of(base.throughput, times[each].throughput)
-        rows.append(Row(label, search.macs(each) / 1e9, hits, times[each], ratio))
+            hits = search.answers(candidate, "all").hits[:, 0]
+        ratio = ratio_of(base.throughput, times[candidate].throughput)
+        rows.append(
+            Row(label, search.macs(candidate) / 1e9, hits, times[candidate], ratio)
+        )
     return rows
 
 
@@ -174,9 +178,9 @@ def _trade_off(rows: Sequence[Row], batch: int) -> TradeOff:
     return TradeOff(batch, "top1", len(dense), unpruned, tuple(points))
 
 
-def _loss(dense: Array, own: Array) -> tuple[float, tuple[float, float]]:
+def _loss(dense: Array, pruned: Array) -> tuple[float, tuple[float, float]]:
     """Return the points that a model loses, and the 95 % interval (paired)."""
-    lost, gained = loss_of(dense, own)
+    lost, gained = loss_of(dense, pruned)
     low, high = loss_interval(lost, gained, len(dense))
     return 100 * (lost - gained) / len(dense), (100 * low, 100 * high)
 

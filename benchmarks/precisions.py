@@ -42,8 +42,8 @@ def main() -> None:
     """Lower, measure, print the tables."""
     options = _options()
     logging.disable(logging.WARNING)  # silences the quantizer
-    asked = dict.fromkeys((ONNXRUNTIME.name, *(options.targets or TARGETS)))
-    names = [name for name in asked if not _left_out(name)]
+    wanted = dict.fromkeys((ONNXRUNTIME.name, *(options.targets or TARGETS)))
+    names = [name for name in wanted if not _left_out(name)]
     targets = [TARGETS[name] for name in names]
     images = noise(deit(options.model).spec, "float32", options.batch)
     also = dict[str, Runner]()
@@ -138,7 +138,7 @@ def _further(name: str, path: Path, threads: int) -> Iterator[tuple[str, Runner]
 
 
 def _rates(*times: Throughput) -> list[str]:
-    return [f"{each.images_per_s:.1f}" for each in times]
+    return [f"{time.images_per_s:.1f}" for time in times]
 
 
 def _ratio(base: Throughput, other: Throughput) -> list[str]:

@@ -68,28 +68,28 @@ def main() -> None:
     verbs = parser.add_subparsers(required=True)
     for verb in (files, deit_files, table):
         name = verb.__name__.removesuffix("_files")
-        each = verbs.add_parser(name, help=(verb.__doc__ or "").splitlines()[0])
-        each.add_argument("folder", type=Path, help="The folder of all files.")
-        each.set_defaults(verb=verb)
+        command = verbs.add_parser(name, help=(verb.__doc__ or "").splitlines()[0])
+        command.add_argument("folder", type=Path, help="The folder of all files.")
+        command.set_defaults(verb=verb)
         if verb is files:
-            each.add_argument(
+            command.add_argument(
                 "--model", required=True, help="A name of `star-export models`."
             )
             for flag in ("schedule", "calibration", "images", "eval-images"):
-                each.add_argument(
+                command.add_argument(
                     f"--{flag}",
                     type=Path,
                     required=True,
                     help="As for star-export compile.",
                 )
         if verb is deit_files:
-            each.add_argument(
+            command.add_argument(
                 "--model",
                 default="deit_small_patch16_224",
                 choices=MODELS,
                 help="The DeiT.",
             )
-            each.add_argument(
+            command.add_argument(
                 "--rho", type=float, default=0.7, help="The lowest retention rate."
             )
     options = parser.parse_args()
@@ -172,19 +172,19 @@ def table(options: argparse.Namespace) -> None:
         for path in (
             path for pattern in patterns for path in sorted(folder.glob(pattern))
         ):
-            found = classes_of(path)
+            classes = classes_of(path)
             print(
-                f"| {runtime} | {path.stem} | {_cells(found, exact, labels)} |",
+                f"| {runtime} | {path.stem} | {_cells(classes, exact, labels)} |",
                 flush=True,
             )
 
 
-def _cells(found: Array, exact: Array, labels: Array) -> str:
-    right, was = found == labels, exact == labels
+def _cells(classes: Array, exact: Array, labels: Array) -> str:
+    right, was = classes == labels, exact == labels
     lost, gained = loss_of(was, right)
     low, high = (100 * end for end in loss_interval(lost, gained, len(labels)))
     points = 100 * (lost - gained) / len(labels)
-    return f"{right.mean():.2%} | {points:.2f} ({low:.2f} to {high:.2f}) | {(found == exact).mean():.2%}"
+    return f"{right.mean():.2%} | {points:.2f} ({low:.2f} to {high:.2f}) | {(classes == exact).mean():.2%}"
 
 
 def _by_onnxruntime(path: Path) -> Array:

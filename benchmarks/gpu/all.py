@@ -31,37 +31,37 @@ def main() -> int:
 def run(options: argparse.Namespace, machine: str) -> int:
     """Run the chosen steps on this machine, whose GPU `machine` describes; return the exit code."""
     out: Path = options.out.resolve()
-    every = steps(_request(options, out))
-    chosen = _chosen(every, options.steps)
+    all_steps = steps(_request(options, out))
+    chosen = _chosen(all_steps, options.steps)
     out.mkdir(parents=True, exist_ok=True)
     _require_same_gpu(out / "machine.txt", machine)
 
     def tell() -> None:
-        write_report(every, out, machine)
+        write_report(all_steps, out, machine)
 
     run_steps(chosen, out, limit_s=60 * options.minutes, again=options.again, tell=tell)
     tell()
-    print(summary(every, out))
+    print(summary(all_steps, out))
     return int(any(outcome_of(step, out).state in UNFINISHED for step in chosen))
 
 
 def _request(options: argparse.Namespace, out: Path) -> Request:
     names = ("folder", "cifar", "shrinking")
-    given = {name: getattr(options, name) for name in names}
+    folders = {name: getattr(options, name) for name in names}
     return Request(
         out,
         tuple(options.models),
         tuple(options.batches),
-        **{name: path.resolve() for name, path in given.items() if path is not None},
+        **{name: path.resolve() for name, path in folders.items() if path is not None},
     )
 
 
-def _chosen(every: tuple[Step, ...], names: str | None) -> tuple[Step, ...]:
-    known = [step.name for step in every]
+def _chosen(all_steps: tuple[Step, ...], names: str | None) -> tuple[Step, ...]:
+    known = [step.name for step in all_steps]
     wanted = names.split(",") if names else known
     if missing := [name for name in wanted if name not in known]:
         raise RecipeError("steps", ", ".join(missing), f"of {', '.join(known)}")
-    return tuple(step for step in every if step.name in wanted)
+    return tuple(step for step in all_steps if step.name in wanted)
 
 
 def _require_same_gpu(path: Path, machine: str) -> None:

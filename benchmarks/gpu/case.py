@@ -57,10 +57,8 @@ class Case:
 def on_a_gpu(run: Callable[[str], int]) -> int:
     """Call `run` with a line that describes the GPU; return the exit code, 2 where there is none."""
     try:
-        found = this_machine("")
-        return run(
-            f"{found.gpu}, SM {found.sm}, driver {found.driver}, CUDA {found.cuda}"
-        )
+        gpu = this_machine("")
+        return run(f"{gpu.gpu}, SM {gpu.sm}, driver {gpu.driver}, CUDA {gpu.cuda}")
     except UserError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2

@@ -105,24 +105,24 @@ def prepared(case: Case) -> Timing:
     """
     way, precision = case.mode.split(", ")
     methods = {
-        name: each
-        for name, each in METHODS.items()
-        if way != GRAPH or each[0] == Method.STAR
+        name: choice
+        for name, choice in METHODS.items()
+        if way != GRAPH or choice[0] == Method.STAR
     }
     target = ONNXRUNTIME_FP16 if precision == "fp16" else ONNXRUNTIME
     options = {
         "use_tf32": str(int(precision == "tf32")),
         "enable_cuda_graph": str(int(way == GRAPH)),
     }
-    made: dict[str, Runner] = {}
+    runners: dict[str, Runner] = {}
     for name, path in model_files(
         case.model, methods, target, case.folder / "models"
     ).items():
         _require_gpu(path, case.model)
-        made[name] = BoundRunner(path, case.images, options=options, name=name)
+        runners[name] = BoundRunner(path, case.images, options=options, name=name)
     return partial(
         throughput,
-        made,
+        runners,
         {IMAGES: case.images},
         batch=case.batch,
         rounds=case.rounds,

@@ -82,10 +82,10 @@ def outcome_of(step: Step, out: Path) -> Outcome:
     path = out / f"{step.name}.json"
     if step.lacks:
         return Outcome(NOT_RUN, 0.0, f"needs {step.lacks}", step.command)
-    found = load_json(Outcome, path) if path.is_file() else None
-    if found is None or found.command != step.command:
+    outcome = load_json(Outcome, path) if path.is_file() else None
+    if outcome is None or outcome.command != step.command:
         return Outcome(WAITING, 0.0, "no call has come to it yet", step.command)
-    return found
+    return outcome
 
 
 def printed_by(step: Step, out: Path, suffix: str = "out") -> str:
@@ -171,20 +171,20 @@ def summary(all_steps: Iterable[Step], out: Path) -> str:
     """Return the table of steps: state, seconds, and why it is not done."""
     rows = ["| step | state | seconds | |", "|---|---|---|---|"]
     for step in all_steps:
-        found = outcome_of(step, out)
-        seconds = f"{found.seconds:.0f}" if found.state in RAN else ""
+        outcome = outcome_of(step, out)
+        seconds = f"{outcome.seconds:.0f}" if outcome.state in RAN else ""
         rows.append(
-            f"| {step.name} | {found.state} | {seconds} | {found.reason.replace('|', '·')} |"
+            f"| {step.name} | {outcome.state} | {seconds} | {outcome.reason.replace('|', '·')} |"
         )
     return "\n".join(rows)
 
 
 def _lines(step: Step, out: Path) -> Iterator[str]:
-    found = outcome_of(step, out)
+    outcome = outcome_of(step, out)
     yield f"## {step.name}: {step.shows}\n"
-    if found.reason:
-        yield f"{found.state.capitalize()}: {found.reason}\n"
-    if found.state in RAN:
+    if outcome.reason:
+        yield f"{outcome.state.capitalize()}: {outcome.reason}\n"
+    if outcome.state in RAN:
         yield f"{_table_of(printed_by(step, out)) or 'It printed nothing.'}\n"
 
 

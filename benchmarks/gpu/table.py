@@ -218,18 +218,18 @@ def _cells(row: dict[str, object]) -> Iterator[list[str]]:
         if name not in comparisons:
             yield [*where, name, *rate, *[""] * (len(COLUMNS) - 7)]
             continue
-        found = comparisons[name]
-        low, high = found["quartiles"]
+        comparison = comparisons[name]
+        low, high = comparison["quartiles"]
         published = PUBLISHED.get(where[0]) if name == "STAR 0.7" else None
         yield [
             *where,
             name,
             *rate,
-            f"{found['speedup']:.3f}",
+            f"{comparison['speedup']:.3f}",
             f"{low:.3f} to {high:.3f}",
-            found["outcome"],
-            f"{found['mac_ratio']:.3f}",
-            f"{found['efficiency']:.3f}",
+            comparison["outcome"],
+            f"{comparison['mac_ratio']:.3f}",
+            f"{comparison['efficiency']:.3f}",
             f"{published:g}" if published else "",
         ]
 

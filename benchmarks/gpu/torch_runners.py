@@ -34,13 +34,13 @@ def _products_in(precision: str) -> Iterator[None]:
     """Compute fp32 products and convolutions in a precision; both settings are those of the whole process."""
     settings: tuple[Any, ...] = (torch.backends.cuda.matmul, torch.backends.cudnn.conv)  # type: ignore[attr-defined]
     before = [setting.fp32_precision for setting in settings]
-    for each in settings:
-        each.fp32_precision = precision
+    for setting in settings:
+        setting.fp32_precision = precision
     try:
         yield
     finally:
-        for each, own in zip(settings, before, strict=True):
-            each.fp32_precision = own
+        for setting, earlier in zip(settings, before, strict=True):
+            setting.fp32_precision = earlier
 
 
 class Resident(nn.Module):

@@ -59,8 +59,8 @@ def accuracy(row: Prepared) -> Numbers:
         _unseen,
         classes=None if classes is None else np.array(sorted(source.class_names)),
     )
-    found = answers.found[0].accuracy
-    return {"top-1": 100 * found.top1, "top-5": 100 * found.top5}
+    measured = answers.found[0].accuracy
+    return {"top-1": 100 * measured.top1, "top-5": 100 * measured.top5}
 
 
 def recovery(row: Prepared) -> Numbers:
@@ -74,11 +74,11 @@ def recovery(row: Prepared) -> Numbers:
 
 def asymmetry(row: Prepared) -> Numbers:
     """Return the points that a unit costs before training, and those that training wins back: means over layers."""
-    found = [recovery(each) for each in plans_of_one_unit(row)]
+    results = [recovery(each) for each in plans_of_one_unit(row)]
     plain = replace(row, way=replace(row.way, each=None, training={}))
     whole = accuracy(plain)["top-1"]
     before, after = (
-        float(np.mean([each[f"top-1 {when}"] for each in found]))
+        float(np.mean([each[f"top-1 {when}"] for each in results]))
         for when in ("before", "after")
     )
     assert whole is not None

@@ -59,9 +59,12 @@ TRAINED_ON = 100_000
 
 def collected(row: Prepared) -> dict[str, float | None]:
     """Return the top-1 of a sample in percent; None where the collection does not have it."""
-    for each in _samples(row):
-        if (len(each.plan.attention), len(each.plan.activation)) == row.way.collected:
-            return {"accuracy": each.accuracy}
+    for measured in _samples(row):
+        if (
+            len(measured.plan.attention),
+            len(measured.plan.activation),
+        ) == row.way.collected:
+            return {"accuracy": measured.accuracy}
     return {"accuracy": None}
 
 
@@ -69,12 +72,12 @@ def noise_of_samples(row: Prepared) -> dict[str, float | None]:
     """Split units by type on samples with noise: shares of trials in percent, mean and deviation of the kept."""
     samples, depth = _samples(row), row.vit.spec.depth
     try:
-        found = robustness(samples, depth, row.way.split_units)
+        result = robustness(samples, depth, row.way.split_units)
     except DepthError:
         raise Missing from None
-    shares = (100 * found.same, 100 * found.one_off, 100 * found.further)
-    kept_attention = (1 - found.mean_attention / depth, found.std_attention / depth)
-    return dict(zip(NOISY, (*shares, *kept_attention, found.most_lost), strict=True))
+    shares = (100 * result.same, 100 * result.one_off, 100 * result.further)
+    kept_attention = (1 - result.mean_attention / depth, result.std_attention / depth)
+    return dict(zip(NOISY, (*shares, *kept_attention, result.most_lost), strict=True))
 
 
 def cost_of_samples(row: Prepared) -> dict[str, float | None]:
@@ -182,15 +185,15 @@ def robustness(
     ]
     draws = np.random.default_rng(seed).normal(0, 1, (trials, len(samples)))
     noises = DEVIATION * draws.clip(-MOST, MOST)
-    found = np.array([chosen(noise).attention for noise in noises])
-    off = np.abs(found - split.attention)
+    counts = np.array([chosen(noise).attention for noise in noises])
+    off = np.abs(counts - split.attention)
     return Robustness(
         split=split,
         same=float(np.mean(off == 0)),
         one_off=float(np.mean(off == 1)),
         further=float(np.mean(off > 1)),
-        mean_attention=float(found.mean()),
-        std_attention=float(found.std()),
+        mean_attention=float(counts.mean()),
+        std_attention=float(counts.std()),
         most_lost=split.accuracy - min(near),
     )
 
@@ -218,7 +221,7 @@ def gradient_gap(row: Prepared) -> dict[str, float | None]:
     )
     squares = dict.fromkeys(UnitType, 0.0)
     layers = {
-        unit: [layer - 1 for layer in found] for unit, found in removable(vit).items()
+        unit: [layer - 1 for layer in places] for unit, places in removable(vit).items()
     }
     with trainable(vit), gated(vit, Importance.unknown(vit.spec.depth)) as student:
         for at in range(0, len(labels), row.batch):

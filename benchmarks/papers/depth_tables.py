@@ -131,10 +131,10 @@ def _tokens() -> Iterator[Row]:
     for label, whole in (("all units", DENSE), ("8 units less", _shallower(EIGHT))):
         yield row(label, DEIT_B, whole, *NOTHING)
         for name, way in TOKENS.items():
-            own = replace(
+            changed = replace(
                 way, depth=whole.depth, training=TRAINING, drop_path=DROP_PATH
             )
-            yield row(f"{label}, {name}", DEIT_B, own, *NOTHING)
+            yield row(f"{label}, {name}", DEIT_B, changed, *NOTHING)
 
 
 MODELS = ("top-1", "GFLOPs", "img/s", "speed-up, %")

@@ -56,22 +56,22 @@ def _figure_4(lab: Lab, _: Collection[str] | None) -> Figure:
     """Draw the three panels, all of DeiT-Base."""
     figure = Figure(figsize=(15, 4), layout="constrained")
     by_rate, by_rho, by_share = figure.subplots(1, 3)
-    found = {f"ρ {rho:g}": lab.measured(DEIT_B, Way(rho=rho), rates) for rho in RHOS}
-    _by_layer(by_rate, "(a) retention rate", found)
+    by_way = {f"ρ {rho:g}": lab.measured(DEIT_B, Way(rho=rho), rates) for rho in RHOS}
+    _by_layer(by_rate, "(a) retention rate", by_way)
     _by_rho(by_rho, lab)
     ways = {"STAR": "star", "a-STAR": A_STAR}
-    found = {
+    by_way = {
         name: lab.measured(DEIT_B, Way(way, RHO_OF_4C), kept_shares)
         for name, way in ways.items()
     }
-    _by_layer(by_share, f"(c) share kept, ρ {RHO_OF_4C:g}", found)
+    _by_layer(by_share, f"(c) share kept, ρ {RHO_OF_4C:g}", by_way)
     return figure
 
 
 def _by_layer(
-    axes: Axes, title: str, found: Mapping[str, Sequence[float] | None]
+    axes: Axes, title: str, lines: Mapping[str, Sequence[float] | None]
 ) -> None:
-    for label, values in found.items():
+    for label, values in lines.items():
         _line(axes, label, list(enumerate(values or (), start=1)))
     axes.set(title=title, xlabel="layer")
     if axes.lines:
@@ -90,8 +90,8 @@ Points = Sequence[tuple[float | None, float | None]]
 
 
 def _measured(lab: Lab, rows: Sequence[Row], columns: tuple[str, str]) -> Points:
-    found = [lab.numbers(row.model, row.way, columns) for row in rows if row.way]
-    return [(each[columns[0]], each[columns[1]]) for each in found]
+    results = [lab.numbers(row.model, row.way, columns) for row in rows if row.way]
+    return [(each[columns[0]], each[columns[1]]) for each in results]
 
 
 def _line(axes: Axes, label: str, points: Points) -> None:

@@ -32,11 +32,11 @@ class Lab:
 
     def numbers(self, model: str, way: Way, columns: tuple[str, ...]) -> Numbers:
         """Return our number for each column; None where weights or images are missing."""
-        found: Numbers = {}
+        values: Numbers = {}
         for names, function in MEASURED.items():
             if set(names) & set(columns):
-                found |= self.measured(model, way, function) or {}
-        return {name: found.get(name) for name in columns}
+                values |= self.measured(model, way, function) or {}
+        return {name: values.get(name) for name in columns}
 
     def measured(
         self, model: str, way: Way, function: Callable[[Prepared], Any]

@@ -86,13 +86,13 @@ class Place(Settings):
             if file.is_file():
                 return ModelRequest("", file)
             return ModelRequest(self.stand_in)
-        found = sorted(self.weights.glob(f"{model}.*")) if self.weights else []
+        files = sorted(self.weights.glob(f"{model}.*")) if self.weights else []
         kwargs, preprocessing = AS_EVALUATED.get(
             model.split("_", maxsplit=1)[0], ({}, {})
         )
         return ModelRequest(
             model,
-            found[0] if found else None,
+            files[0] if files else None,
             model_kwargs=dict(kwargs),
             preprocess=dict(preprocessing),
         )
@@ -114,15 +114,15 @@ class Place(Settings):
             "eval_images": self.eval_images,
             "shifted": self.shifted_images,
         }
-        found = {
+        digests = {
             name: listing_sha256(images_at(folder))
             for name, folder in folders.items()
             if folder
         }
         classes = self.shifted_classes
         if classes is None:
-            return found
-        return {**found, "shifted_classes": sha256_of(classes)}
+            return digests
+        return {**digests, "shifted_classes": sha256_of(classes)}
 
     @cached_property
     def processor(self) -> str:

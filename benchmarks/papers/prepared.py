@@ -148,8 +148,12 @@ class Prepared:
             return self.network
         # The batch-wide form has no gradient: one image's counts would depend on the others. With many images its
         # count tends to STAR's, so STAR trains at the multiply-adds at which a-STAR is measured.
-        own = self.pruned.schedule
-        schedule = replace(own, method=Method.STAR) if own.method.adaptive else own
+        schedule_of_way = self.pruned.schedule
+        schedule = (
+            replace(schedule_of_way, method=Method.STAR)
+            if schedule_of_way.method.adaptive
+            else schedule_of_way
+        )
         record = {
             "weights": self.vit.weights_sha256,
             "images": self.place.digests.get("images"),

@@ -46,19 +46,19 @@ def main(argv: Sequence[str] | None = None) -> int:
             return 0
         table = TABLES[options.table]
         rows = [
-            each
-            for each in table.rows
-            if not options.models or each.model in options.models
+            row
+            for row in table.rows
+            if not options.models or row.model in options.models
         ]
-        shown = track(rows, options.table, console=Console(stderr=True))
-        found = [
+        tracked = track(rows, options.table, console=Console(stderr=True))
+        results = [
             {} if row.way is None else lab.numbers(row.model, row.way, table.columns)
-            for row in shown
+            for row in tracked
         ]
     except UserError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
-    print(_markdown(replace(table, rows=tuple(rows)), found, _machine(lab.place)))
+    print(_markdown(replace(table, rows=tuple(rows)), results, _machine(lab.place)))
     return 0
 
 
@@ -86,7 +86,7 @@ def _machine(place: Place) -> str:
     return f"ours: {ours}; printed: A100, batch 128; depth: H800"
 
 
-def _markdown(table: Table, found: Sequence[Numbers], machine: str) -> str:
+def _markdown(table: Table, results: Sequence[Numbers], machine: str) -> str:
     head = [word for name in table.columns for word in (f"{name}, printed", "ours")]
     lines = [
         f"{table.title} ({machine})",
@@ -96,7 +96,7 @@ def _markdown(table: Table, found: Sequence[Numbers], machine: str) -> str:
     ]
     lines += [
         f"| {_name(row)} | {' | '.join(_cells(table, row, ours))} |"
-        for row, ours in zip(table.rows, found, strict=True)
+        for row, ours in zip(table.rows, results, strict=True)
     ]
     return "\n".join([*lines, "", *filter(None, (table.note, LEGEND))])
 
