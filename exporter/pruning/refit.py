@@ -1,21 +1,30 @@
-"""Refit the second matrix of each MLP to a schedule, without labels.
+"""Refit the last matrix of each attention and MLP to a schedule, without labels.
 
-A merged token is not what its patches would have become, and a token of a pruned model has seen fewer others. Block
-by block, from first to last, ridge regression in closed form changes the matrix and its bias such that each token
-leaves the block as the mean of the dense model's tokens that it stands for: the least-squares reconstruction of He
-et al. (ICCV 2017, section 3.1), for tokens in place of channels. The network keeps its shape, and its speed.
+A merged token is not what its patches would have become, and a token of a pruned model has seen fewer others. Half
+by half of each block, from first to last, ridge regression in closed form changes the matrix and its bias such that
+each token leaves the half as the mean of the dense model's tokens that it stands for: the least-squares
+reconstruction of He et al. (ICCV 2017, section 3.1), for tokens in place of channels. The network keeps its shape,
+and its speed.
 """
 
 import math
 from collections.abc import Callable, Iterator, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, replace
+from functools import partial
 
 import torch
 from torch import Tensor, nn
 
 from exporter.errors import ScheduleError
-from exporter.models.base import MlpParts, Seen, weights_sha256
+from exporter.models.base import (
+    BlockParts,
+    MlpParts,
+    Seen,
+    attend,
+    project,
+    weights_sha256,
+)
 from exporter.pruning.divergence import Judges, gain_of
 from exporter.pruning.pruned_vit import PrunedViT
 from exporter.pruning.tokens import Grid
@@ -89,7 +98,7 @@ def bytes_to_refit(spec: ModelSpec) -> int:
 
 @dataclass(frozen=True)
 class _Batch:
-    """The tokens of one batch of images before a block: the dense model's, and the pruned model's.
+    """The tokens of one batch of images before a half of a block: the dense model's, and the pruned model's.
 
     The values of `shares` [b, s, t] say of which dense tokens each pruned one is the mean.
     """
@@ -107,22 +116,30 @@ def _blocks_refitted(
     batches = [_embedded(copy, batch.to(copy.vit.device)) for batch in images]
     blocks = zip(original.vit.blocks, copy.vit.blocks, strict=True)
     for layer, (dense_block, block) in enumerate(blocks, start=1):
+        rows = spec.read_tokens if layer == lone else None
         # In place, batch by batch: a second list would hold all tokens twice.
+        if block.attention is not None:
+            for place, batch in enumerate(batches):
+                dense, _ = batch.dense.attention(dense_block)
+                batches[place] = replace(batch, dense=dense)
+            linear, out = block.attention.proj, block.attention.out
+            lacking = _missing(linear, out, partial(_context, block), batches, rows)
+            _fit(linear, out, lacking)
+            for place, batch in enumerate(batches):
+                pruned, seen = batch.pruned.attention(block)
+                attended = replace(batch, pruned=pruned)
+                batches[place] = _reduced(copy, layer, attended, seen)
         for place, batch in enumerate(batches):
-            dense = batch.dense.through(dense_block)
-            batches[place] = _before_mlp(copy, layer, replace(batch, dense=dense))
+            batches[place] = replace(batch, dense=batch.dense.mlp(dense_block))
         mlp = block.mlp
         if (
             mlp is not None
             and isinstance(mlp.fc2, nn.Linear)
             and block.stand_in is None
         ):
-            rows = spec.read_tokens if layer == lone else None
-            pairs = (
-                (batch.pruned.values[:, :rows], _wanted(batch)[:, :rows])
-                for batch in batches
-            )
-            _fit(mlp, mlp.fc2, pairs)
+            linear, out = mlp.fc2, mlp.out
+            lacking = _missing(linear, out, partial(_hidden, mlp), batches, rows)
+            _fit(linear, out, lacking)
         for place, batch in enumerate(batches):
             batches[place] = replace(batch, pruned=batch.pruned.mlp(block))
         yield layer
@@ -140,14 +157,6 @@ def _embedded(model: PrunedViT, images: Tensor) -> _Batch:
     return _reduced(model, 0, batch, None)
 
 
-def _before_mlp(model: PrunedViT, layer: int, batch: _Batch) -> _Batch:
-    block = model.vit.blocks[layer - 1]
-    if block.attention is not None:
-        pruned, seen = batch.pruned.attention(block)
-        return _reduced(model, layer, replace(batch, pruned=pruned), seen)
-    return batch
-
-
 def _reduced(model: PrunedViT, layer: int, batch: _Batch, seen: Seen | None) -> _Batch:
     """Return the tokens behind what a layer merges or drops, if anything."""
     if layer not in model.schedule.pruning_layers:
@@ -157,26 +166,50 @@ def _reduced(model: PrunedViT, layer: int, batch: _Batch, seen: Seen | None) -> 
     return replace(batch, pruned=pruned, shares=shares)
 
 
-def _wanted(batch: _Batch) -> Tensor:
-    """Return what each token should be behind the block, [b, s, dim]."""
-    return batch.shares.values @ batch.dense.values
+def _context(block: BlockParts, tokens: Grid) -> Tensor:
+    """Return what the projection of an attention reads, [b, s, dim]."""
+    assert block.attention is not None
+    qkv = project(block, tokens.values)
+    context, _ = attend(block, qkv, tokens.positions, tokens.live, tokens.key_bias)
+    return block.attention.context_norm(context)
+
+
+def _hidden(mlp: MlpParts, tokens: Grid) -> Tensor:
+    """Return what the second matrix of an MLP reads, [b, s, hidden]."""
+    return mlp.hidden_norm(mlp.act(mlp.fc1(mlp.norm(tokens.values))))
+
+
+def _missing(
+    linear: nn.Linear,
+    out: nn.Module,
+    read: Callable[[Grid], Tensor],
+    batches: Sequence[_Batch],
+    rows: int | None,
+) -> Iterator[tuple[Tensor, Tensor]]:
+    """Yield what the last matrix of a half reads of each batch, and what the tokens behind the half lack.
+
+    The dense tokens are those behind the half, the pruned ones those before it. Only the first `rows` of each image
+    are yielded, None for all.
+    """
+    for batch in batches:
+        inputs, wanted = read(batch.pruned), batch.shares.values @ batch.dense.values
+        missing = wanted - batch.pruned.values - out(linear(inputs))
+        yield inputs[:, :rows], missing[:, :rows]
 
 
 def _fit(
-    mlp: MlpParts, linear: nn.Linear, batches: Iterator[tuple[Tensor, Tensor]]
+    linear: nn.Linear, out: nn.Module, batches: Iterator[tuple[Tensor, Tensor]]
 ) -> None:
-    """Change a linear layer, given tokens before the MLP and those wanted behind it, [b, s, dim] each."""
-    factor = mlp.out(torch.ones_like(linear.weight[:, 0]))
+    """Change a matrix and its bias, given what it reads [b, s, in] and what is missing behind `out` [b, s, dim]."""
+    factor = out(torch.ones_like(linear.weight[:, 0]))
     scaled = factor.abs() > LEAST_FACTOR * factor.abs().max()
     width = linear.in_features + 1
     gram = torch.zeros(width, width, dtype=torch.float64, device=factor.device)
     cross = torch.zeros(
         width, linear.out_features, dtype=torch.float64, device=factor.device
     )
-    for tokens, wanted in batches:
-        hidden = mlp.hidden_norm(mlp.act(mlp.fc1(mlp.norm(tokens))))
-        missing = wanted - tokens - mlp.out(linear(hidden))
-        left = nn.functional.pad(hidden, (0, 1), value=1.0).flatten(0, 1)
+    for inputs, missing in batches:
+        left = nn.functional.pad(inputs, (0, 1), value=1.0).flatten(0, 1)
         right = torch.where(scaled, missing / factor, 0.0).flatten(0, 1)
         gram += (left.T @ left).double()
         cross += (left.T @ right).double()

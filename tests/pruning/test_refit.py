@@ -1,6 +1,7 @@
 """Refitting: nearer to the dense model, the given one untouched, and none where nothing is gained."""
 
 from collections.abc import Iterator
+from functools import partial
 
 import pytest
 import torch
@@ -8,13 +9,14 @@ from torch import Tensor, nn
 
 from exporter.data.images import set_apart
 from exporter.errors import RecipeError, ScheduleError
-from exporter.models.base import MlpParts, PrunableViT, mlp_half, weights_sha256
+from exporter.models.base import PrunableViT, weights_sha256
 from exporter.models.registry import adapt
 from exporter.pruning import divergence
 from exporter.pruning import refit as refit_module
 from exporter.pruning.divergence import Judges, answers
 from exporter.pruning.pruned_vit import PrunedViT
-from exporter.pruning.refit import _fit, refit, runs_to_refit
+from exporter.pruning.refit import _context, _fit, _hidden, refit, runs_to_refit
+from exporter.pruning.tokens import Grid
 from exporter.records import Gain
 from exporter.schedule.plan import as_read, keep_everything, shape_schedule
 from exporter.schedule.policy import resolve
@@ -47,14 +49,6 @@ def _refit(pruned: PrunedViT, images: list[Tensor]) -> tuple[PrunedViT, Gain]:
     return refit(pruned, torch.stack(read).split(16), judges)
 
 
-def _error(mlp: MlpParts, batches: list[tuple[Tensor, Tensor]]) -> float:
-    """The mean squared distance of the tokens behind an MLP from those wanted."""
-    tokens, wanted = (torch.cat(each) for each in zip(*batches, strict=True))
-    return float(
-        (tokens + mlp.out(mlp.whole(mlp.norm(tokens))) - wanted).square().mean()
-    )
-
-
 def _matched(vit: PrunableViT, rho: float = 0.6) -> PrunedViT:
     schedule = shape_schedule(vit.spec, rho, resolve(Prune(method=Method.MATCHING)))
     return PrunedViT(vit, as_read(schedule, vit.spec)).eval()
@@ -64,21 +58,28 @@ def _matched(vit: PrunableViT, rho: float = 0.6) -> PrunedViT:
 def test_what_is_missing_is_found_in_every_family(
     family: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Tokens that a changed second matrix gives ask for that change, through gates, inner norms and scales."""
+    """Tokens that changed last matrices give ask for that change, through gates, inner norms and scales."""
     monkeypatch.setattr(refit_module, "RIDGE", 1e-9)
     vit = _vit(family)
-    mlp, tokens = vit.blocks[1].mlp, torch.randn(80, 9, vit.spec.dim)
-    assert mlp is not None and isinstance(mlp.fc2, nn.Linear)
-    with torch.no_grad():
-        before = mlp.fc2.weight.clone()
-        mlp.fc2.weight += 0.1 * torch.randn_like(mlp.fc2.weight)
-        wanted = mlp_half(vit.blocks[1], tokens)
-        mlp.fc2.weight.copy_(before)
-        assert (mlp_half(vit.blocks[1], tokens) - wanted).abs().max() > 0.05
-        _fit(mlp, mlp.fc2, zip(tokens.split(16), wanted.split(16), strict=True))
-        torch.testing.assert_close(
-            mlp_half(vit.blocks[1], tokens), wanted, atol=1e-3, rtol=0.0
-        )
+    block, prefix = vit.blocks[1], vit.spec.num_prefix_tokens
+    attention, mlp = block.attention, block.mlp
+    assert attention is not None and mlp is not None and isinstance(mlp.fc2, nn.Linear)
+    shape = (20, prefix + vit.spec.num_patches, vit.spec.dim)
+    grids = [Grid(torch.randn(shape), prefix) for _ in range(4)]
+    reads = [(attention, attention.proj, partial(_context, block))]
+    reads += [(mlp, mlp.fc2, partial(_hidden, mlp))]
+    for half, linear, read in reads:
+        with torch.no_grad():
+            inputs, before = [read(grid) for grid in grids], linear.weight.clone()
+            given = [half.out(linear(part)) for part in inputs]
+            linear.weight += 0.1 * torch.randn_like(before)
+            wanted = [half.out(linear(part)) for part in inputs]
+            linear.weight.copy_(before)
+            missing = [b - a for a, b in zip(given, wanted, strict=True)]
+            assert torch.cat(missing).abs().max() > 0.05
+            _fit(linear, half.out, zip(inputs, missing, strict=True))
+            refitted = [half.out(linear(part)) for part in inputs]
+            torch.testing.assert_close(refitted, wanted, atol=1e-3, rtol=0.0)
 
 
 def test_the_copy_is_nearer_to_the_dense_model(tiny_vit: PrunableViT) -> None:
@@ -113,7 +114,7 @@ def test_progress_counts_all_that_takes_time_and_ends_with_the_work(
 
 
 def test_the_given_model_stays_as_it_is(tiny_vit: PrunableViT) -> None:
-    """And the copy differs from it in the second matrices and their biases alone."""
+    """And the copy differs from it in the last matrices of halves, and their biases, alone."""
     pruned, before = _matched(tiny_vit), weights_sha256(tiny_vit.model)
     copy, _ = _refit(pruned, _images(tiny_vit))
     assert (
@@ -125,8 +126,12 @@ def test_the_given_model_stays_as_it_is(tiny_vit: PrunableViT) -> None:
     assert copy.vit.weights_sha256 == weights_sha256(copy.model) != before
     own, other = tiny_vit.model.state_dict(), copy.model.state_dict()
     changed = {name for name in own if not torch.equal(own[name], other[name])}
+    linears = ("mlp.fc2", "attn.proj")
     assert changed == {
-        f"blocks.{at}.mlp.fc2.{kind}" for at in range(4) for kind in ("weight", "bias")
+        f"blocks.{at}.{linear}.{kind}"
+        for at in range(4)
+        for linear in linears
+        for kind in ("weight", "bias")
     }
     again, _ = _refit(pruned, _images(tiny_vit))
     assert again.vit.weights_sha256 == copy.vit.weights_sha256
@@ -136,24 +141,24 @@ def test_the_given_model_stays_as_it_is(tiny_vit: PrunableViT) -> None:
 def test_wanted_of_each_token_is_the_mean_of_those_it_stands_for(
     tiny_vit: PrunableViT, reduce: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Behind each block, the tokens that are kept or merged are nearer to it than those of the given model."""
+    """Behind each half, the tokens that are kept or merged are nearer to it than those of the given model."""
     errors: list[tuple[float, float]] = []
 
     def noted(
-        mlp: MlpParts, linear: nn.Linear, batches: Iterator[tuple[Tensor, Tensor]]
+        linear: nn.Linear, out: nn.Module, batches: Iterator[tuple[Tensor, Tensor]]
     ) -> None:
-        given = list(batches)
-        before = _error(mlp, given)
-        _fit(mlp, linear, iter(given))
-        errors.append((before, _error(mlp, given)))
+        inputs, missing = (torch.cat(parts) for parts in zip(*batches, strict=True))
+        before = out(linear(inputs))
+        _fit(linear, out, iter([(inputs, missing)]))
+        left = missing - (out(linear(inputs)) - before)
+        errors.append((float(missing.square().mean()), float(left.square().mean())))
 
     monkeypatch.setattr(refit_module, "_fit", noted)
     _refit(pruned_of(tiny_vit, reduce=reduce), _images(tiny_vit))
-    # what is dropped behind the attention is missed in the next block
-    first = 1 if reduce == "drop" else 0
-    assert len(errors) == 4 and all(
-        after < 0.9 * before for before, after in errors[first:]
-    )
+    # Nothing is missing before the first merge; what is dropped there is missed in the next block.
+    first = 2 if reduce == "drop" else 1
+    assert len(errors) == 8 and errors[0][0] < 1e-9
+    assert all(after < 0.95 * before for before, after in errors[first:]), errors
 
 
 def test_where_nothing_is_pruned_nothing_is_to_be_refitted(
