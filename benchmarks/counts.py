@@ -3,7 +3,8 @@ r"""Compare the ways to merge at equal multiply-adds: points lost, divergence, a
     python benchmarks/counts.py --images cifar_vit=cifar10/test digits_vit=build/digits/held_out \
         --ways tome:constant matching:stretched matching:stretched:1 --shares 0.2 0.4 0.6 0.7 --rounds 20
 
-A way is a method, its counts, their exponent and whether embedded patches merge, by default as the share says.
+A way is a method, its counts, their exponent and whether embedded patches merge, by default as the share says. The
+counts "diffrate" are those that DiffRate published for DeiT-S, by share of the depth, scaled to save the share.
 Shares are of the multiply-adds of the model as its owner runs it (`ModelSpec.as_it_came`). All see the same images.
 Times are of ONNX Runtime, one thread, batch 8, in turns with the dense model.
 """
@@ -43,6 +44,10 @@ HEADER = """\
 | saved | method, counts | patches left | points lost | 95 % | divergence | 95 % | time | quartiles |
 |---|---|---|---|---|---|---|---|---|"""
 
+# Tokens of 197 behind each layer of DeiT-S at 2.3 of 4.6 GMACs (DiffRate, Chen et al., ICCV 2023; `merge_kept_num`
+# in compression_rate.json of OpenGVLab/DiffRate). What DiffRate drops by attention, a way here merges.
+DIFFRATE = (197, 180, 156, 127, 109, 98, 80, 66, 52, 37, 31, 3)
+
 Array = np.ndarray[Any, Any]
 
 
@@ -69,7 +74,11 @@ def variants(network: Network, share: float, ways: Sequence[str]) -> dict[str, V
     planned = {}
     for way in ways:
         method, shape, *details = way.split(":")
-        settings = Prune(method=Method(method), counts=shape, mac_reduction=share)
+        settings = Prune(method=Method(method), mac_reduction=share)
+        if shape == "diffrate":
+            settings = replace(settings, rates=diffrate(network.vit.spec.depth))
+        else:
+            settings = replace(settings, counts=shape)
         if details:
             exponent = float(details[0])
             early = "early" in details
@@ -85,6 +94,16 @@ def variants(network: Network, share: float, ways: Sequence[str]) -> dict[str, V
             refits = replace(policy, refit=True)
             planned[f"{name}, refitted"] = Variant(network, refits)
     return planned
+
+
+def diffrate(depth: int) -> dict[int, float]:
+    """Return DiffRate's rates of a model of this depth, by layer from 1."""
+    left = np.array([197, *DIFFRATE]) - 1
+    places = np.linspace(0, len(DIFFRATE), depth + 1)
+    shares = np.interp(places, range(len(left)), left)
+    # What is left behind the last layer, nobody reads.
+    rates = shares[1:] / shares[:-1]
+    return dict(enumerate(rates[:-1].tolist(), start=1))
 
 
 def times(models: Mapping[str, PrunedViT], rounds: int) -> dict[str, tuple[str, str]]:

@@ -32,7 +32,8 @@ from exporter.records import Gain, ModelSpec
 
 # The penalty on a change of a weight, as a multiple of the mean square of what the weights multiply.
 RIDGE = 1.0
-# To read an image takes about as long as so many runs of the dense model; to judge by it, one for each model.
+# Where 60 % is saved, to read an image takes as long as so many runs of the dense model; to judge by it, at most
+# one for each model.
 RUNS = 3
 # A channel whose branch is scaled by less than this share of the largest scale is left as it is.
 LEAST_FACTOR = 1e-2
