@@ -66,19 +66,21 @@ def test_what_is_missing_is_found_in_every_family(
     assert attention is not None and mlp is not None and isinstance(mlp.fc2, nn.Linear)
     shape = (20, prefix + vit.spec.num_patches, vit.spec.dim)
     grids = [Grid(torch.randn(shape), prefix) for _ in range(4)]
-    reads = [(attention, attention.proj, partial(_context, block))]
-    reads += [(mlp, mlp.fc2, partial(_hidden, mlp))]
-    for half, linear, read in reads:
+    halves = [
+        (attention.out, attention.proj, partial(_context, block)),
+        (mlp.out, mlp.fc2, partial(_hidden, mlp)),
+    ]
+    for out, linear, read in halves:
         with torch.no_grad():
             inputs, before = [read(grid) for grid in grids], linear.weight.clone()
-            given = [half.out(linear(part)) for part in inputs]
+            given = [out(linear(part)) for part in inputs]
             linear.weight += 0.1 * torch.randn_like(before)
-            wanted = [half.out(linear(part)) for part in inputs]
+            wanted = [out(linear(part)) for part in inputs]
             linear.weight.copy_(before)
             missing = [b - a for a, b in zip(given, wanted, strict=True)]
             assert torch.cat(missing).abs().max() > 0.05
-            _fit(linear, half.out, zip(inputs, missing, strict=True))
-            refitted = [half.out(linear(part)) for part in inputs]
+            _fit(linear, out, zip(inputs, missing, strict=True))
+            refitted = [out(linear(part)) for part in inputs]
             torch.testing.assert_close(refitted, wanted, atol=1e-3, rtol=0.0)
 
 
