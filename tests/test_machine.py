@@ -172,3 +172,15 @@ def test_every_runtime_has_as_many_threads_as_the_quota_allows(
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
     star_export("models", "--why", "digits_vit")
     assert os.environ["OMP_NUM_THREADS"] == "1"
+
+
+def test_threads_do_not_spin_while_they_wait_unless_the_caller_says_so(
+    star_export: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OMP_WAIT_POLICY", "ACTIVE")
+    monkeypatch.delenv("OMP_WAIT_POLICY")
+    star_export("models", "--why", "digits_vit")
+    assert os.environ["OMP_WAIT_POLICY"] == "PASSIVE"
+    monkeypatch.setenv("OMP_WAIT_POLICY", "ACTIVE")
+    star_export("models", "--why", "digits_vit")
+    assert os.environ["OMP_WAIT_POLICY"] == "ACTIVE"

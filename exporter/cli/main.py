@@ -130,6 +130,8 @@ def _run(argv: Sequence[str] | None) -> int:
     if threads := within_quota():
         # Read by PyTorch and NumPy when they are imported.
         os.environ.setdefault("OMP_NUM_THREADS", str(threads))
+    # Threads that spin while they wait for one another hold up whatever they wait for where CPUs are shared.
+    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     with _joined(arguments.verb, spread=arguments.spread):
         try:
             return int(arguments.run(arguments))
