@@ -1,6 +1,7 @@
 """A deployment compiler for pruned Vision Transformers."""
 
 import importlib
+import warnings
 from functools import cache
 from types import FunctionType
 from typing import TYPE_CHECKING, Any
@@ -107,7 +108,10 @@ def __getattr__(name: str) -> Any:
 def _public(name: str) -> Any:
     """Return a public record as it is, and a function so that it computes the same whatever torch is set to."""
     place, attribute = _PUBLIC[name]
-    value = getattr(importlib.import_module(f"exporter.{place}"), attribute)
+    # Some libraries add filters of warnings when they are imported: the caller's stay.
+    with warnings.catch_warnings():
+        module = importlib.import_module(f"exporter.{place}")
+    value = getattr(module, attribute)
     return in_usual_torch(value) if isinstance(value, FunctionType) else value
 
 
