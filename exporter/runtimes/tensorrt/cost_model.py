@@ -177,7 +177,8 @@ def product_of(layer: EngineLayer) -> Product | None:
 
 def _attention(dtype: str, reads: Sequence[Sizes], result: Sizes) -> Product | None:
     *heads, queries, width = query = reads[0]
-    if len(query) == 2 and len(result) == 3:  # query, key and value side by side
+    # query, key and value side by side
+    if len(result) == 3 and width != result[-1]:
         count, queries, width = result
         keys = prod(query) // (3 * count * width)
         return Product(dtype, count, queries, keys, 2 * width)

@@ -63,8 +63,9 @@ def test_what_steps_multiply() -> None:
         name="_gemm_mha_v2",
     )
     assert product_of(attention) == Product("fp16", 24, 197, 178, 128)
-    joint = layer([(1576, 576), (1, 576)], (24, 1, 64), name="_gemv_mha_v1")
-    assert product_of(joint) == Product("fp16", 24, 1, 197, 128)
+    for sizes in ((1576, 576), (8, 197, 576)):
+        joint = layer([sizes, (1, 3, 1, 64)], (24, 1, 64), name="_gemv_mha_v1")
+        assert product_of(joint) == Product("fp16", 24, 1, 197, 128)
     patches = layer(
         [(8, 4, 224, 224), (192, 4, 16, 16)], (8, 192, 14, 14), kind="corrltn"
     )
