@@ -177,10 +177,14 @@ def product_of(layer: EngineLayer) -> Product | None:
 
 def _attention(dtype: str, reads: Sequence[Sizes], result: Sizes) -> Product | None:
     *heads, queries, width = query = reads[0]
-    # query, key and value side by side
-    if len(result) == 3 and width != result[-1]:
+    is_query = width == result[-1] and prod(query) == prod(result)
+    if len(result) == 3 and not is_query:
+        # Query, key and value lie side by side; a mask may be listed before them.
         count, queries, width = result
-        keys = prod(query) // (3 * count * width)
+        joined = [sizes for sizes in reads if sizes[-1] % (3 * width) == 0]
+        if len(joined) != 1:
+            return None
+        keys = prod(joined[0]) // (3 * count * width)
         return Product(dtype, count, queries, keys, 2 * width)
     if len(reads) < 2 or width not in reads[1][-2:]:
         return None

@@ -63,9 +63,16 @@ def test_what_steps_multiply() -> None:
         name="_gemm_mha_v2",
     )
     assert product_of(attention) == Product("fp16", 24, 197, 178, 128)
-    for sizes in ((1576, 576), (8, 197, 576)):
-        joint = layer([sizes, (1, 3, 1, 64)], (24, 1, 64), name="_gemv_mha_v1")
-        assert product_of(joint) == Product("fp16", 24, 1, 197, 128)
+    # Query, key and value side by side, and where they have a mask, before or behind it.
+    query = (1, 3, 1, 64)
+    for joint in (
+        [(1576, 576), query],
+        [(8, 197, 576), query],
+        [(8, 197, 1), (1576, 576), query],
+        [(1576, 576), query, (8, 197, 1)],
+    ):
+        attention = layer(joint, (24, 1, 64), name="_gemv_mha_v1")
+        assert product_of(attention) == Product("fp16", 24, 1, 197, 128)
     patches = layer(
         [(8, 4, 224, 224), (192, 4, 16, 16)], (8, 192, 14, 14), kind="corrltn"
     )
