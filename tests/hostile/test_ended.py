@@ -107,7 +107,8 @@ def test_ctrl_c(
         *(word.format(images=workplace.images) for word in command), *flags
     )
     assert done.code == 130, done.err
-    expected = re.compile("✓|.* so far|WARNING: .* (has no class names|is a guess)")
+    warnings = "has no class names|is a guess|are trained on"
+    expected = re.compile(f"✓|.* so far|WARNING: .* ({warnings})")
     (line,) = (
         line for line in done.err.splitlines() if line and not expected.match(line)
     )
