@@ -12,13 +12,8 @@ import numpy as np
 from exporter.data.source import open_source
 from exporter.errors import ImageError, OutputError, RecipeError
 from exporter.evaluation.accuracy import Accuracy, Predictions
-from exporter.evaluation.loss import (
-    Agreement,
-    Deviations,
-    PairResult,
-    compare_predictions,
-    compare_vectors,
-)
+from exporter.evaluation.likeness import Agreement, Deviations, compare_vectors
+from exporter.evaluation.loss import PairResult, compare_predictions
 from exporter.files import PathLike, writable_file, written_beside
 from exporter.formats.canonical_json import save_json
 from exporter.intervals import Interval, half_width, least_images, loss_interval, wilson

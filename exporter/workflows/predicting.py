@@ -13,7 +13,7 @@ from exporter.data.batches import View, batches_of
 from exporter.data.images import ImageFile, ImageSource
 from exporter.errors import ArtefactError, ImageError, RecipeError
 from exporter.evaluation.accuracy import Batches, Predictions, answer_each, predict_each
-from exporter.evaluation.loss import Embeddings
+from exporter.evaluation.likeness import Embeddings
 from exporter.files import PathLike
 from exporter.machine import environment
 from exporter.processes import Processes, processes

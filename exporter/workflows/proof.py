@@ -16,7 +16,8 @@ from exporter.evaluation.batch_sweep import (
     BenchSettings,
     time_batches,
 )
-from exporter.evaluation.loss import compare_predictions, compare_vectors
+from exporter.evaluation.likeness import compare_vectors
+from exporter.evaluation.loss import compare_predictions
 from exporter.evaluation.parity.checks import ParityReport
 from exporter.evaluation.parity.reference import (
     check,

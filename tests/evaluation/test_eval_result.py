@@ -7,7 +7,8 @@ import pytest
 
 from exporter.errors import ImageError
 from exporter.evaluation.accuracy import Accuracy
-from exporter.evaluation.loss import Agreement, PairResult, Retrieval
+from exporter.evaluation.likeness import Agreement, Retrieval
+from exporter.evaluation.loss import PairResult
 from exporter.intervals import half_width, loss_interval, wilson
 from exporter.workflows.evaluate import Evaluation, ModelResult, require_within
 

@@ -10,7 +10,8 @@ from exporter.data.images import UNKNOWN, ranked
 from exporter.evaluation.accuracy import Accuracy, Predictions
 from exporter.evaluation.batch_sweep import AsItCame, AtBatch
 from exporter.evaluation.benchmark import Ratio, TradeOff, TradePoint, front_of
-from exporter.evaluation.loss import Agreement, Deviations, PairResult, Tuned
+from exporter.evaluation.likeness import Agreement, Deviations
+from exporter.evaluation.loss import PairResult, Tuned
 from exporter.evaluation.parity.checks import ParityReport
 from exporter.machine import Hardware
 from exporter.records import Gain, Pair, Preprocessing, Schedule, Sources
@@ -144,22 +145,21 @@ class Report:
 
     What there is nothing to measure by is None: `accuracy` and `pair` without labels and logits, `agreement`, of
     the pruned model's embeddings with the dense one's, without an embedding, `deviations` without a head of labels
-    or values. `batches` are the times at every batch
-    size, none where no rounds were asked for; `batch` is that of the settings. `pair` compares the classes of both
-    models; `in_fp32` compares both with the model in fp32, None where the target computes in fp32 and its dense
-    model is that one. `examples` are the images that the page shows, with the model's `class_names`. `file_bytes`
-    are the sizes of `files`.
+    or values. `batches` are the times at every batch size, none where no rounds were asked for; `batch` is that of
+    the settings. `pair` compares the classes of both models; `in_fp32` compares both with the model in fp32, None
+    where the target computes in fp32 and its dense model is that one. `examples` are the images that the page
+    shows, with the model's `class_names`. `file_bytes` are the sizes of `files`.
 
     For an a-STAR model `gmacs` are the useful MACs, averaged over images; `use` counts the patches that images
     keep, None under STAR, whose counts are in the schedule. `calibration` is None where none was read.
 
     `measured_on` is "images", or "noise" where none were given: parity, times and what a-STAR keeps are then those
     of noise. `skipped` says why an image to measure on could not be read, by its name. `searched` is what a search
-    measured of more models than these two. `tuned` is what fine-tuning recorded in the checkpoint: the dense
-    model then has its weights, and what is lost against that one says nothing of the model before fine-tuning.
-    `refit` is what refitting the pruned model's weights gained, None where they were not to be refitted.
-    `run` is None where no speed was measured: the same inputs then give the same report.
-    `trtexec` are the command lines that build and time files for TensorRT, called in the folder.
+    measured of more models than these two. `tuned` is what fine-tuning recorded in the checkpoint: the dense model
+    then has its weights, and what is lost against that one says nothing of the model before fine-tuning. `refit`
+    is what refitting the pruned model's weights gained, None where they were not to be refitted. `run` is None
+    where no speed was measured: the same inputs then give the same report. `trtexec` are the command lines that
+    build and time files for TensorRT, called in the folder.
     """
 
     model: str

@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from exporter.evaluation.loss import Agreement, Retrieval, Tuned
+from exporter.evaluation.likeness import Agreement, Retrieval
+from exporter.evaluation.loss import Tuned
 from exporter.evaluation.parity.checks import Check
 from exporter.evaluation.report.chart import chart_of
 from exporter.evaluation.report.page import (
