@@ -21,7 +21,7 @@ from exporter.artefact import Artefact, artefact_of
 from exporter.errors import ArtefactError
 from exporter.formats.large_onnx import LEAST_BYTES, save_onnx
 from exporter.lowering.graph import Builder, import_graph, rewire, sort_nodes
-from exporter.lowering.passes.merging import Slots, write_survivors
+from exporter.lowering.passes.counting import Slots, write_survivors
 from exporter.lowering.passes.selection import behind_prefix, prefix_rows
 from exporter.schedule.methods import scorer_named
 from exporter.targets import instrumented_roles

@@ -34,12 +34,14 @@ from exporter.lowering.passes.attention import (
     sum_class_rows,
     turn_square_contexts,
 )
+from exporter.lowering.passes.counting import count_pairs
 from exporter.lowering.passes.linear import (
     linear_as_gemm,
     patches_as_linear,
     split_gemm,
 )
-from exporter.lowering.passes.merging import count_pairs, expand_merging, expand_pairing
+from exporter.lowering.passes.merging import expand_merging
+from exporter.lowering.passes.pairing import expand_pairing
 from exporter.lowering.passes.precision import opset_17, to_bf16, to_fp16, uint8_input
 from exporter.lowering.passes.projections import bare_projections, fold_attention_biases
 from exporter.lowering.passes.ranking import (

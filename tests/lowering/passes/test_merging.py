@@ -5,7 +5,9 @@ import onnx_graphsurgeon as gs
 import pytest
 
 from exporter.lowering.pass_table import Rewrite
-from exporter.lowering.passes.merging import count_pairs, expand_merging, expand_pairing
+from exporter.lowering.passes.counting import count_pairs
+from exporter.lowering.passes.merging import expand_merging
+from exporter.lowering.passes.pairing import expand_pairing
 from exporter.lowering.passes.selection import expand_selection
 from exporter.ops.counts import joined_patches
 from tests.lowering.graphs import applied, artefact, graph_of, operators, run
