@@ -179,12 +179,13 @@ def _attention(dtype: str, reads: Sequence[Sizes], result: Sizes) -> Product | N
     *heads, queries, width = query = reads[0]
     is_query = width == result[-1] and prod(query) == prod(result)
     if len(result) == 3 and not is_query:
-        # Query, key and value lie side by side; a mask may be listed before them.
+        # Query, key and value lie side by side, in the largest tensor; a mask may be listed before it.
         count, queries, width = result
         joined = [sizes for sizes in reads if sizes[-1] % (3 * width) == 0]
-        if len(joined) != 1:
+        if not joined:
             return None
-        keys = prod(joined[0]) // (3 * count * width)
+        # Their biases, too, may have a width that is a multiple of three heads.
+        keys = max(map(prod, joined)) // (3 * count * width)
         return Product(dtype, count, queries, keys, 2 * width)
     if len(reads) < 2 or width not in reads[1][-2:]:
         return None

@@ -63,10 +63,11 @@ def test_what_steps_multiply() -> None:
         name="_gemm_mha_v2",
     )
     assert product_of(attention) == Product("fp16", 24, 197, 178, 128)
-    # Query, key and value side by side, and where they have a mask, before or behind it.
+    # Query, key and value side by side, with a query or biases of their own, and a mask before or behind them.
     query = (1, 3, 1, 64)
     for joint in (
         [(1576, 576), query],
+        [(1576, 576), (1, 576)],
         [(8, 197, 576), query],
         [(8, 197, 1), (1576, 576), query],
         [(1576, 576), query, (8, 197, 1)],
