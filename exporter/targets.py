@@ -118,7 +118,12 @@ class Target:
     @property
     def takes_ranges(self) -> bool:
         """Whether quantization needs activation ranges, measured on images during lowering."""
-        return self.quantization not in ("", "dynamic")
+        return bool(self.quantization) and not self.dynamic
+
+    @property
+    def dynamic(self) -> bool:
+        """Whether each batch has activation ranges of its own: what an image gives depends on those beside it."""
+        return self.quantization == "dynamic"
 
     @property
     def measures(self) -> bool:

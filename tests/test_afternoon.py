@@ -20,7 +20,7 @@ from transformers import ViTForImageClassification, ViTImageProcessorPil
 
 from exporter.data.images import split
 from exporter.data.source import images_at
-from exporter.targets import ONNXRUNTIME
+from exporter.targets import ONNXRUNTIME, ONNXRUNTIME_INT8, Target
 from tests.commands import Command
 from tests.deployment import on_the_machine
 from tests.models.huggingface.saved import make, save
@@ -67,9 +67,11 @@ class Afternoon:
         return self.named(self.logits(self.pixels(part)[0]))
 
     def file(self, path: Path, part: str) -> list[str]:
-        """What an ONNX file predicts, as ONNX Runtime runs it."""
+        """What an ONNX file predicts of each image alone, as ONNX Runtime runs it."""
         session = onnxruntime.InferenceSession(path)
-        return self.named(session.run(None, {"images": self.pixels(part)[0]})[0])
+        pixels = self.pixels(part)[0]
+        logits = [session.run(None, {"images": image[None]})[0] for image in pixels]
+        return self.named(np.concatenate(logits))
 
 
 def _pictures(folder: Path) -> None:
@@ -136,7 +138,12 @@ def _assert_folder(afternoon: Afternoon, report: Any, out: Path) -> list[str]:
         afternoon.file(out / report["files"][role], "held_out")
         for role in ("dense", "pruned")
     )
-    assert dense == library
+    if in_fp32 := report["in_fp32"]:
+        _assert_accuracy(in_fp32["accuracy"], names, library)
+        _assert_pair(in_fp32["losses"]["dense"], names, library, dense)
+        _assert_pair(in_fp32["losses"]["pruned"], names, library, pruned)
+    else:
+        assert dense == library
     assert tuple(report["class_names"]) == NAMES
     _assert_accuracy(report["accuracy"]["dense"], names, dense)
     _assert_accuracy(report["accuracy"]["pruned"], names, pruned)
@@ -251,12 +258,16 @@ def test_finetune(afternoon: Afternoon, star_export: Command, tmp_path: Path) ->
     _assert_pair(done.json["loss_before"], names, library, before)
 
 
-def test_tune(afternoon: Afternoon, star_export: Command, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "target", [ONNXRUNTIME, ONNXRUNTIME_INT8], ids=lambda target: target.name
+)
+def test_tune(
+    afternoon: Afternoon, star_export: Command, tmp_path: Path, target: Target
+) -> None:
     """The images that chose and those that judge are all of them, half and half."""
     out = tmp_path / "out"
     # A time that any machine reaches: whether pruning makes a model of 5 patches faster depends on the machine.
-    # In fp32: ranges of INT8 come from each batch, so that an answer depends on the images beside it.
-    goal = ("--max-ms", "60000", "--target", ONNXRUNTIME.name, "--json")
+    goal = ("--max-ms", "60000", "--target", target.name, "--json")
     done = star_export("tune", *_flags(afternoon), *goal, "--out", out)
     assert done.code == 0, done.err
     report = out / "compiled" / "report.json"
@@ -276,10 +287,12 @@ def test_tune(afternoon: Afternoon, star_export: Command, tmp_path: Path) -> Non
     assert sum(half["gained"] for half in halves) == int((~right[0] & right[1]).sum())
     same = sum(half["agreement"] * half["images"] for half in halves)
     assert same == pytest.approx(HELD_OUT * accuracy_score(library, chosen))
-    _assert_tried(afternoon, star_export, out)
+    _assert_tried(afternoon, star_export, out, target)
 
 
-def _assert_tried(afternoon: Afternoon, star_export: Command, out: Path) -> None:
+def _assert_tried(
+    afternoon: Afternoon, star_export: Command, out: Path, target: Target
+) -> None:
     """Compile some candidates again: their losses on the half that chooses are those of the files."""
     _, names, files = afternoon.pixels("held_out")
     listing = images_at(afternoon.images / "held_out", len(NAMES), names=NAMES)
@@ -289,7 +302,7 @@ def _assert_tried(afternoon: Afternoon, star_export: Command, out: Path) -> None
     front = json.loads((out / "front.json").read_text())
     tried = [point for point in front["tried"] if point["candidate"]["prune"]]
     for place, point in enumerate([tried[0], tried[-1]]):
-        how = ["--rounds", 0, "--target", ONNXRUNTIME.name]
+        how = ["--rounds", 0, "--target", target.name]
         if point["candidate"]["prune"]["method"] != "matching":
             how += ["--calibration", out / "calibration.safetensors"]
         for name, value in point["candidate"]["prune"].items():

@@ -134,11 +134,10 @@ def _print(result: "Evaluation") -> None:
             if accuracy := model.accuracy:
                 interval = percent_interval(accuracy.interval)
                 cells = [f"{accuracy.top1:.2%}", interval, f"{accuracy.top5:.2%}"]
-            rows.append((name, model.runtime, *cells))
+            rows.append((name, model.runtime, model.batch, *cells))
         title = f"{result.images} images, {result.scored_classes} classes"
-        print_table(
-            title, ("model", "runtime", "top-1", "95 % interval", "top-5"), rows
-        )
+        columns = ("model", "runtime", "batch", "top-1", "95 % interval", "top-5")
+        print_table(title, columns, rows)
     print_lines(_lines(result))
 
 

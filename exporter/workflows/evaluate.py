@@ -40,10 +40,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class ModelResult:
-    """One model: its file, its runtime, and its accuracy, None without labels."""
+    """One model: its file, its runtime, the images of a run, and its accuracy, None without labels."""
 
     source: str
     runtime: str
+    batch: int
     accuracy: Accuracy | None = None
 
 
@@ -137,7 +138,10 @@ def evaluate_models(
         )
         differing = disagreements(*predictions, images=answers.names)
     evaluation = Evaluation(
-        models=dict(map(_result, ready, predictions)),
+        models={
+            model.name: _result(model, settings, predicted)
+            for model, predicted in zip(ready, predictions, strict=True)
+        },
         pair=pair,
         images=len(answers.names),
         skipped=answers.skipped,
@@ -148,12 +152,13 @@ def evaluate_models(
 
 
 def _result(
-    model: EvalModel, predicted: Predictions | None = None
-) -> tuple[str, ModelResult]:
+    model: EvalModel, settings: EvalSettings, predicted: Predictions | None = None
+) -> ModelResult:
     accuracy = None
     if predicted is not None and predicted.labelled:
         accuracy = predicted.accuracy
-    return model.name, ModelResult(model.source, model.runtime.name, accuracy)
+    batch = model.per_run(settings.batch)
+    return ModelResult(model.source, model.runtime.name, batch, accuracy)
 
 
 def _named(models: "Sequence[AnyModel]") -> list[EvalModel]:
@@ -188,7 +193,7 @@ def _without_classes(
         answers = embed_models(models, names, source, settings.batch, advance)
     first, second = answers.found
     return Evaluation(
-        models=dict(map(_result, models)),
+        models={model.name: _result(model, settings) for model in models},
         pair=None,
         images=len(answers.names),
         skipped=answers.skipped,

@@ -16,10 +16,10 @@ from exporter.records import ModelSpec
 from exporter.training.checkpoint import Score
 from exporter.training.data import TrainBatches
 from exporter.training.finetune import EpochBatches, TrainBatch
-from exporter.workflows.network import BATCH, TRAIN_IMAGES, Network
+from exporter.workflows.network import TRAIN_IMAGES, Network
 from exporter.workflows.predicting import EvalModel, predict_models, torch_model
 from exporter.workflows.progress import Advance, Stages
-from exporter.workflows.recipe import Images, needed
+from exporter.workflows.recipe import BATCH, Images, needed
 
 logger = logging.getLogger(__name__)
 

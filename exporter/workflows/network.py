@@ -27,13 +27,11 @@ from exporter.records import ModelSpec
 from exporter.tensor_names import Array
 from exporter.vocabulary import InputKind
 from exporter.workflows.progress import SILENT, Stages
-from exporter.workflows.recipe import A_MODEL, Measuring, Recipe, needed
+from exporter.workflows.recipe import A_MODEL, BATCH, Measuring, Recipe, needed
 from exporter.workflows.steps import OwnModel, loaded
 
 # Activation ranges settle within a few dozen images.
 RANGE_IMAGES = 64
-# Images per run; a larger batch gains nothing on a CPU.
-BATCH = 32
 # With fewer images, an interval says little.
 LEAST_IMAGES = 16
 # A model is fitted to so many images, judged on so many others or on this share, as far as so many bytes allow.

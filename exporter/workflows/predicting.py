@@ -18,7 +18,7 @@ from exporter.files import PathLike
 from exporter.machine import environment
 from exporter.processes import Processes, processes
 from exporter.records import ModelSpec, Schedule
-from exporter.runtimes.base import Runner
+from exporter.runtimes.base import PartRunner, Runner
 from exporter.runtimes.choice import (
     RunSettings,
     require_runtime,
@@ -45,7 +45,11 @@ FoundT = TypeVar("FoundT", Predictions, Embeddings)
 
 @dataclass(frozen=True, eq=False)
 class EvalModel:
-    """A model on its runtime: what the result calls it, its file, what it is, and how it takes images."""
+    """A model on its runtime: what the result calls it, its file, what it is, and how it takes images.
+
+    One that is `dynamic` has activation ranges of each batch. Its answers are those of images one by one, which
+    depend on no other image.
+    """
 
     name: str
     source: str
@@ -53,6 +57,16 @@ class EvalModel:
     runner: Runner
     spec: ModelSpec
     input_kind: InputKind
+    dynamic: bool = False
+
+    @property
+    def answering(self) -> Runner:
+        """What gives its answers, whatever the batch."""
+        return PartRunner(self.runner, (1,)) if self.dynamic else self.runner
+
+    def per_run(self, batch: int) -> int:
+        """Return how many images of a batch run together for their answers."""
+        return 1 if self.dynamic else batch
 
     @property
     def view(self) -> View:
@@ -117,10 +131,14 @@ def _that_runs(name: str, file: LoweredFile, settings: RunSettings) -> EvalModel
 def lowered_model(file: LoweredFile, settings: RunSettings, name: str) -> EvalModel:
     """Return a lowered model on the runtime of the settings, which is not checked to be there."""
     artefact = file.artefact
-    runner = runner_for(file.path, artefact.target, settings)
-    runtime = runtime_for(artefact.target, settings)
     return EvalModel(
-        name, file.path.name, runtime, runner, artefact.spec, artefact.input_kind
+        name,
+        file.path.name,
+        runtime_for(artefact.target, settings),
+        runner_for(file.path, artefact.target, settings),
+        artefact.spec,
+        artefact.input_kind,
+        artefact.target.dynamic,
     )
 
 
@@ -240,7 +258,7 @@ def predict_models(
     def predicted(batches: Batches) -> tuple[Predictions, ...]:
         size = _filled(models, source, batch)
         return predict_each(
-            [model.runner for model in models], batches, classes=classes, size=size
+            [model.answering for model in models], batches, classes=classes, size=size
         )
 
     return _answered(
@@ -263,7 +281,7 @@ def embed_models(
     """
 
     def embedded(batches: Batches) -> tuple[Embeddings, ...]:
-        runners = [model.runner for model in models]
+        runners = [model.answering for model in models]
         size = _filled(models, source, batch)
         arrays, labels = answer_each(
             runners, batches, outputs, lambda values: values, size=size

@@ -48,6 +48,7 @@ from exporter.tensor_names import IMAGES, Array, keep_layers
 from exporter.vocabulary import InputKind
 from exporter.workflows import steps
 from exporter.workflows.predicting import EvalModel, embed_models, predict_models
+from exporter.workflows.recipe import BATCH
 from exporter.workflows.variant import Variant
 
 # Images that are shown of a model without classes.
@@ -187,10 +188,9 @@ def _with_classes(
 
     The models are the dense one, that of each report, and the one in fp32 where there is one.
     """
-    batch = dense.network.measuring.batch
     stage = "accuracy" if folder.labelled else "agreement of classes"
     with dense.network.stages.stage(stage) as advance:
-        answers = predict_models(models, folder, batch, advance, crew=ALONE)
+        answers = predict_models(models, folder, BATCH, advance, crew=ALONE)
     unpruned, *pruned = answers.found
     original = pruned.pop() if len(pruned) > len(reports) else None
     examples = chosen_examples(answers.names, unpruned, pruned)
@@ -228,9 +228,9 @@ def _with_vectors(
     output: Output,
 ) -> list[Report]:
     """Return the reports with how far an output without classes agrees with the dense model's."""
-    batch, names = dense.network.measuring.batch, [output.name] * len(models)
+    names = [output.name] * len(models)
     with dense.network.stages.stage(f"agreement of {output.name}") as advance:
-        answers = embed_models(models, names, folder, batch, advance, crew=ALONE)
+        answers = embed_models(models, names, folder, BATCH, advance, crew=ALONE)
     unpruned, *pruned = answers.found
     agreeing = []
     for report, vectors in zip(reports, pruned, strict=True):

@@ -62,6 +62,22 @@ def test_a_folder_on_class_folders(
     assert set(done.json["models"]) == {"dense", "pruned"}
 
 
+def test_every_verb_and_batch_counts_the_same(
+    star_export: Command, compiled: Callable[..., Path], workplace: Workplace
+) -> None:
+    """Even where ranges of activations come from each batch."""
+    folder = compiled("--target", "onnxruntime-int8")
+    report = json.loads((folder / "report.json").read_text())
+    for batch in ("1", "5", "32"):
+        flags = ("--images", workplace.images, "--batch", batch, "--json")
+        done = star_export("eval", folder, *flags)
+        assert done.code == 0, done.err
+        for name, model in done.json["models"].items():
+            assert model["batch"] == 1
+            assert model["accuracy"] == report["accuracy"][name]
+        assert done.json["pair"]["agreement"] == report["pair"]["agreement"]
+
+
 def test_the_table_says_it_in_words(
     star_export: Command, folder: Path, workplace: Workplace
 ) -> None:

@@ -13,7 +13,7 @@ from exporter.intervals import half_width, loss_interval, wilson
 from exporter.workflows.evaluate import Evaluation, ModelResult, require_within
 
 MODEL = ModelResult(
-    "m.onnx", "onnxruntime", Accuracy.of(top1_hits=320, top5_hits=400, images=400)
+    "m.onnx", "onnxruntime", 32, Accuracy.of(top1_hits=320, top5_hits=400, images=400)
 )
 ALONE = Evaluation({"m": MODEL}, None, 400, {}, 10, {})
 PAIR = PairResult("a", "b", 400, 0.95, wilson(380, 400), lost=12, gained=8)

@@ -14,17 +14,31 @@ from exporter.data.images import ImageSource
 from exporter.errors import ArtefactError, RecipeError
 from exporter.evaluation.accuracy import Predictions
 from exporter.formats.canonical_json import save_json
+from exporter.formats.large_onnx import save_onnx
+from exporter.lowering.pipeline import lower
 from exporter.processes import Processes
 from exporter.records import Pair
+from exporter.runtimes.base import Runner
 from exporter.runtimes.choice import RunSettings
 from exporter.runtimes.openvino_runner import OpenVinoRunner
 from exporter.runtimes.tensorrt.runner import TensorRtRunner
-from exporter.targets import PYTORCH, RTX, TENSORRT, TRT, Runtime
+from exporter.targets import (
+    ONNXRUNTIME_INT8,
+    PYTORCH,
+    RTX,
+    TARGETS,
+    TENSORRT,
+    TRT,
+    Runtime,
+)
+from exporter.tensor_names import IMAGES, LOGITS, Array
 from exporter.vocabulary import InputKind
 from exporter.workflows import predicting
 from exporter.workflows.predicting import Answers, models_at
+from exporter.workflows.steps import dense
 from tests.folders import artefacts, write_engines, write_folder
 from tests.runtimes.tensorrt.engines import manifest
+from tests.vits import make_vit
 
 
 @dataclass
@@ -131,6 +145,36 @@ def test_the_runtime_that_was_asked_for(files: Pair[Path]) -> None:
     (model,) = models_at([files.dense], RunSettings(runtime="openvino"))
     assert model.runtime.name == "openvino"
     assert isinstance(model.runner, OpenVinoRunner)
+
+
+@pytest.mark.ort
+@pytest.mark.parametrize("of_runtime", [None, "openvino"])
+def test_an_answer_depends_on_no_image_beside_it(
+    tmp_path: Path, of_runtime: str | None
+) -> None:
+    """In batches, ranges that come from each batch make it depend on the others."""
+    assert [target for target in TARGETS.values() if target.dynamic] == [
+        ONNXRUNTIME_INT8
+    ]
+    path = tmp_path / "int8.onnx"
+    save_onnx(lower(dense(make_vit()), ONNXRUNTIME_INT8), path)
+    (model,) = models_at([path], RunSettings(runtime=of_runtime, threads=1))
+    size = (12, *model.spec.preprocessing.input_size)
+    scale = np.linspace(0.1, 3, 12, dtype=np.float32)[:, None, None, None]
+    images = scale * np.random.default_rng(0).standard_normal(size, dtype=np.float32)
+
+    def logits(runner: Runner, batch: int) -> Array:
+        parts = [images[start : start + batch] for start in range(0, 12, batch)]
+        with runner:
+            return np.concatenate(
+                [runner.run({IMAGES: part})[LOGITS] for part in parts]
+            )
+
+    alone = logits(model.runner, 1)
+    assert not np.allclose(logits(model.runner, 12), alone, rtol=1e-3, atol=1e-3)
+    for batch in (1, 5, 12):
+        assert np.array_equal(logits(model.answering, batch), alone)
+    assert (model.per_run(32), replace(model, dynamic=False).per_run(32)) == (1, 32)
 
 
 def test_an_engine_is_what_its_onnx_file_says(tmp_path: Path) -> None:

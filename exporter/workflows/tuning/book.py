@@ -26,8 +26,9 @@ from exporter.processes import processes
 from exporter.records import Schedule
 from exporter.schedule.plan import Cost
 from exporter.tensor_names import IMAGES, Array
-from exporter.workflows.network import BATCH, Network
+from exporter.workflows.network import Network
 from exporter.workflows.predicting import predict_models
+from exporter.workflows.recipe import BATCH
 from exporter.workflows.tuning.choice import Timed
 from exporter.workflows.variant import Variant, lowered_together
 
