@@ -40,7 +40,7 @@ Tables = dict[str, dict[str, Any]]
 TRAINING = "training"
 PRUNE = "prune"
 
-# Images of a run for their answers, the same in every verb: so are the answers. A larger batch gains nothing on a CPU.
+# Images of a run, the same in every verb that counts answers; a larger batch gains nothing on a CPU.
 BATCH = 32
 
 # Longest chain of recipes that extend each other.
@@ -306,8 +306,8 @@ class EvalSettings(Settings):
     seed: Natural = option(0, "Seed of the random draw of images.", group="advanced")
     batch: Batch = option(
         BATCH,
-        "Images per run, one of a file whose ranges come from each batch; an engine takes only the batch sizes that "
-        "it was built for.",
+        "Images per run, one of a file whose ranges come from each batch; an engine takes only the batch sizes "
+        "that it was built for.",
         group="measurement",
     )
     within: Points | None = option(
