@@ -1,5 +1,6 @@
 """The frozen records that stages pass on; `exporter.formats.canonical_json` writes and reads them."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from math import floor
 from typing import Annotated, Generic, TypeVar
@@ -91,6 +92,16 @@ class Output:
     kind: OutputKind
     channels: int = 0
     layer: Natural = 0
+
+    @property
+    def units(self) -> int:
+        """In how many units its numbers are: each value is in one of its own, others share one."""
+        return self.channels if self.kind == OutputKind.VALUES else 1
+
+    def numbers(self, names: Sequence[str] = ()) -> Sequence[str]:
+        """Return the names of its numbers; they are counted where none are known."""
+        kind = self.kind.removesuffix("s")
+        return names or [f"{kind} {place}" for place in range(self.channels)]
 
 
 @dataclass(frozen=True)

@@ -210,9 +210,9 @@ def deviations_of(
 
     `names` are those of the numbers; without, they are counted.
     """
-    names = names or [f"{output.kind[:-1]} {place}" for place in range(first.shape[1])]
     judge = _label if output.kind == OutputKind.LABELS else _value
-    columns = zip(names, first.T.astype(float), second.T.astype(float), strict=True)
+    numbers = output.numbers(names)
+    columns = zip(numbers, first.T.astype(float), second.T.astype(float), strict=True)
     deviations = Deviations(len(first), tuple(judge(*column) for column in columns))
     if not deviations.is_near:
         text = "%s: %s; of %s: %s"

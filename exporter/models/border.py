@@ -76,11 +76,15 @@ def check_border(vit: PrunableViT, model: nn.Module | None = None) -> None:
 
 @dataclass(frozen=True, eq=False)
 class Part:
-    """What a part of the adapter gives at its place, and the tokens that it is added to, None for none."""
+    """What a part of the adapter gives at its place, and the tokens that it is added to, None for none.
+
+    `apart` are numbers each of which is in a unit of its own.
+    """
 
     place: str
     values: Tensor
     before: Tensor | None = None
+    apart: bool = False
 
 
 def _parts(
@@ -110,7 +114,8 @@ def _parts(
     for output in dict.fromkeys(
         (*vit.outputs, Output(EMBEDDING, OutputKind.EMBEDDING))
     ):
-        yield Part(output.name, vit.head(normed, output, sizes))
+        is_value = output.kind == OutputKind.VALUES
+        yield Part(output.name, vit.head(normed, output, sizes), apart=is_value)
 
 
 def _expected(vit: PrunableViT, model: nn.Module, images: Tensor) -> dict[str, Tensor]:
@@ -196,7 +201,8 @@ def _difference(part: Part, expected: Tensor) -> str:
     """Return how values differ, in words; "" for no more than rounding.
 
     The unit is the standard deviation of what is expected, or of what a block adds to its tokens: beside large
-    tokens a wrong branch would not be seen. The sum of both is rounded, too.
+    tokens a wrong branch would not be seen. The sum of both is rounded, too. Of a value it is that value's size:
+    beside a large value a wrong small one would not be seen.
     """
     if part.values.shape != expected.shape:
         return f"of shape {list(part.values.shape)} in place of {list(expected.shape)}"
@@ -205,6 +211,8 @@ def _difference(part: Part, expected: Tensor) -> str:
     if part.before is not None:
         unit = (expected - part.before).std()
         difference = (difference - SUMS * precision.eps * expected.abs()).clamp_min(0)
+    if part.apart:
+        unit = expected.square().mean(0).sqrt()
     largest = float((difference / unit.clamp_min(precision.tiny)).max())
     if largest <= ROUNDED_WITHIN[expected.dtype]:
         return ""

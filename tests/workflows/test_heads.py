@@ -23,6 +23,7 @@ from exporter.models.identity import save_weights
 from exporter.models.networks import identity_of
 from exporter.models.registry import load
 from exporter.models.request import ModelRequest
+from exporter.pruning.pruned_vit import PrunedViT
 from exporter.records import ModelSpec
 from exporter.vocabulary import OutputKind
 from exporter.workflows.steps import array_of
@@ -118,6 +119,68 @@ def _assert_deviations(told: Any, dense: np.ndarray, pruned: np.ndarray) -> None
         assert number["std"] == pytest.approx(ours.std(), rel=1e-3)
         correlation = np.corrcoef(ours, theirs)[0, 1]
         assert number["correlation"] == pytest.approx(correlation, abs=1e-3)
+
+
+def _in_units(change: int | None = None, by: float = 0.0) -> Any:
+    """Values in the thousands, ones and thousandths; the deviations of one are moved."""
+    network = headed("regression")
+    units = torch.tensor([1e3, 1.0, 1e-3])
+    with torch.no_grad():
+        network.classifier.weight *= units[:, None]
+        network.classifier.bias *= units
+        if change is not None:
+            network.classifier.bias[change] += by * units[change]
+    return network
+
+
+@pytest.mark.ort
+@pytest.mark.parametrize("method", ["dense", "tome"])
+@pytest.mark.parametrize("change", range(len(NAMES)))
+def test_each_value_is_compared_in_its_own_unit(change: int, method: str) -> None:
+    """An error of a small one is not hidden by the deviation of a large one."""
+
+    def pruned(network: Any) -> PrunedViT:
+        vit = exporter.load_model(network)
+        if method == "dense":
+            return exporter.dense(vit)
+        how = exporter.Prune(method=exporter.Method(method), rho=0.7)
+        return exporter.prune(vit, exporter.plan(vit, how))
+
+    reference = pruned(_in_units())
+    images = random_images(reference.vit, 8).numpy()
+    same = exporter.check(reference, exporter.export(pruned(_in_units())), images)
+    assert same.passed
+    other = exporter.export(pruned(_in_units(change, by=0.1)))
+    report = exporter.check(reference, other, images)
+    failed = [check for check in report.checks if not check.passed]
+    assert failed and {check.detail.split(",")[0] for check in failed} == {
+        NAMES[change]
+    }
+    (output,) = report.outputs
+    unit = (1e3, 1.0, 1e-3)[change]
+    assert output.worst == NAMES[change]
+    assert output.max_abs_diff == pytest.approx(0.1 * unit, rel=1e-2)
+    answers = reference(torch.from_numpy(images))[:, change]
+    assert output.std == pytest.approx(float(answers.std(correction=0)), rel=1e-4)
+
+
+class Wrapped(torch.nn.Module):
+    """A model one of whose values is another than its network's."""
+
+    def __init__(self, network: Any, change: int) -> None:
+        super().__init__()
+        self.network, self.change = network, change
+
+    def forward(self, images: torch.Tensor) -> torch.Tensor:
+        values = self.network(images).logits.clone()
+        values[:, self.change] *= 1.5
+        return values
+
+
+@pytest.mark.parametrize("change", range(len(NAMES)))
+def test_a_wrapper_that_changes_the_smallest_value_is_refused(change: int) -> None:
+    with pytest.raises(ModelError, match="values differs by"):
+        exporter.load_model(Wrapped(_in_units(), change).eval())
 
 
 AMOUNTS = {

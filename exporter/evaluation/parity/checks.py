@@ -17,6 +17,8 @@ from exporter.vocabulary import OutputKind
 # Measures that are shares of images; another is the lowest of any image.
 SHARES = ("top1", "same_labels")
 FP16_MOST = float(np.finfo(np.float16).max)
+# In place of the deviation of a value that does not vary: it has to be the same.
+TINY = float(np.finfo(np.float64).tiny)
 
 
 @dataclass(frozen=True)
@@ -70,11 +72,12 @@ class OutputParity:
 
     `measure` is "top1", the share of images of equal class, "same_labels", that of images whose labels all agree,
     or "cosine", the lowest of any image, for tokens of any position that both sides keep; "" for values, whose
-    differences say all. `agreement` is over images that keep the same patches on both sides,
-    `agreement_all` over all images, `agreement_forced` over all images with forced decisions; of classes, over
-    those whose best class the reference has clear of the next (`Tolerance.class_margin`). Each has the 95 %
-    interval (Wilson) of its share beside it, None for a cosine. `top5_agreement` is the shared part of the five
-    best classes, None but for logits.
+    differences say all. Each value has a unit of its own: of several, `worst` names the one that differs most in
+    its deviations, and differences and deviation are its own; "" for other kinds. `agreement` is over images that
+    keep the same patches on both sides, `agreement_all` over all images, `agreement_forced` over all images with
+    forced decisions; of classes, over those whose best class the reference has clear of the next
+    (`Tolerance.class_margin`). Each has the 95 % interval (Wilson) of its share beside it, None for a cosine.
+    `top5_agreement` is the shared part of the five best classes, None but for logits.
     """
 
     name: str
@@ -94,6 +97,7 @@ class OutputParity:
     interval_forced: Interval | None
     top5_agreement: float | None = None
     top5_agreement_all: float | None = None
+    worst: str = ""
 
 
 @dataclass(frozen=True)
@@ -156,11 +160,12 @@ def _checks_of(
         allowed = output.max_abs_diff_allowed
         forced = output.max_abs_diff_forced
         diff = forced if measured.forced_alone else output.max_abs_diff
-        checks.append(
-            _check(output.name, diff, "<=", allowed, among if measured.layers else "")
-        )
+        details = [output.worst, among if measured.layers else ""]
+        detail = ", ".join(filter(None, details))
+        checks.append(_check(output.name, diff, "<=", allowed, detail))
         if measured.layers:
-            checks.append(_check(f"forced_{output.name}", forced, "<=", allowed))
+            name = f"forced_{output.name}"
+            checks.append(_check(name, forced, "<=", allowed, output.worst))
     for output in outputs:
         checks += _agreement_checks(output, tolerance, measured)
     return tuple(checks)
@@ -269,7 +274,7 @@ def _tracing(outputs: Sequence[OutputParity]) -> Check:
 
     def share_of_allowed(output: OutputParity) -> float:
         diff = output.max_abs_diff_tracing
-        return -1.0 if diff is None else diff / output.max_abs_diff_allowed
+        return -1.0 if diff is None else diff / max(output.max_abs_diff_allowed, TINY)
 
     worst = max(outputs, key=share_of_allowed)
     name = worst.name if len(outputs) > 1 else ""
@@ -300,15 +305,17 @@ def report_on(
     names: tuple[str, str],
     faults: Sequence[str],
     measured: Differences,
-    deviations: Mapping[Output, float],
+    deviations: Mapping[Output, Array],
     tolerance: Tolerance,
     *,
     flip_margin: float,
+    class_names: Sequence[str] = (),
 ) -> ParityReport:
     """Return the report; `names` are those of the reference and of the shipped model.
 
-    `deviations` are the standard deviations of the reference's values in each output.
-    `flip_margin` is the tolerance of the method: of log scores for STAR, of mass for a-STAR.
+    `deviations` are the standard deviations of the reference's values in each output, one in each unit.
+    `flip_margin` is the tolerance of the method: of log scores for STAR, of mass for a-STAR. `class_names` are
+    those of a head's numbers, none where they are not known.
     """
     layers = tuple(map(_layer, measured.layers, measured.merges or repeat(None)))
     margins = [
@@ -317,7 +324,8 @@ def report_on(
         if layer.largest_flip_margin is not None
     ]
     outputs = tuple(
-        _output(output, std, measured, tolerance) for output, std in deviations.items()
+        _output(output, std, measured, tolerance, class_names)
+        for output, std in deviations.items()
     )
     checks = _checks_of(faults, measured, outputs, tolerance, flip_margin)
     return ParityReport(
@@ -342,20 +350,26 @@ def report_on(
 
 
 def _output(
-    output: Output, std: float, measured: Differences, tolerance: Tolerance
+    output: Output,
+    stds: Array,
+    measured: Differences,
+    tolerance: Tolerance,
+    class_names: Sequence[str],
 ) -> OutputParity:
     differences = measured.outputs[output.name]
     finite = measured.finite
     steady = measured.steady
+    unit = _worst_unit(differences, stds, measured)
+    std = float(stds[unit])
     measure = next(iter(differences.agreements), "")
     clear = _clear(differences, std, tolerance)
-    diff = _largest(differences.diff[steady])
+    diff = _largest(differences.diff[steady, unit])
     forced = None
     tracing = None
     by_measure, forced_by_measure = differences.agreements, dict[str, Array]()
     if measured.layers:
-        forced = _largest(differences.forced_diff[finite])
-        tracing = _largest(differences.tracing_diff[finite])
+        forced = _largest(differences.forced_diff[finite, unit])
+        tracing = _largest(differences.tracing_diff[finite, unit])
         forced_by_measure = differences.forced_agreements
     largest = [value for value in (diff, forced, tracing) if value is not None]
     agreement, interval = _summary(measure, by_measure, steady & clear)
@@ -372,7 +386,7 @@ def _output(
         max_abs_diff=diff,
         max_abs_diff_forced=forced,
         max_abs_diff_tracing=tracing,
-        diff_needed_per_std=max(largest) / std if largest else None,
+        diff_needed_per_std=max(largest) / std if largest and std else None,
         measure=measure,
         agreement=agreement,
         interval=interval,
@@ -382,7 +396,23 @@ def _output(
         interval_forced=interval_forced,
         top5_agreement=_mean(top5[steady]) if top5.size else None,
         top5_agreement_all=_mean(top5[finite]) if top5.size else None,
+        worst=output.numbers(class_names)[unit] if output.units > 1 else "",
     )
+
+
+def _worst_unit(
+    differences: OutputDifferences, stds: Array, measured: Differences
+) -> int:
+    """Return the unit with the largest difference of any kind, in its deviations."""
+    largest = np.concatenate(
+        [
+            differences.diff[measured.steady],
+            differences.forced_diff[measured.finite],
+            differences.tracing_diff[measured.finite],
+        ]
+    ).max(axis=0, initial=0.0)
+    with np.errstate(over="ignore"):
+        return int((largest / np.maximum(stds, TINY)).argmax())
 
 
 def _layer(result: LayerResult, merge: MergeResult | None) -> LayerParity:
@@ -445,7 +475,8 @@ def explain(report: ParityReport) -> list[str]:
 
 
 def _arithmetic(output: OutputParity) -> str:
-    word = "logit" if output.kind == OutputKind.LOGITS else output.name
+    word = output.worst or output.name
+    word = "logit" if output.kind == OutputKind.LOGITS else word
     forced = output.max_abs_diff_forced
     return (
         f"arithmetic: max |Δ{word}| {_number(output.max_abs_diff)} without a flip"

@@ -56,7 +56,8 @@ class Models:
 
     The reference returns the outputs and, if it prunes, `keep_NN` and `score_NN` of each pruning layer; under
     a-STAR also `count_NN`, and if tokens merge `into_NN` and `gap_NN`. The tracing variant also returns its
-    decisions, under the same names, and the forced one takes them as inputs; None for a dense model.
+    decisions, under the same names, and the forced one takes them as inputs; None for a dense model. `class_names`
+    are those of a head's numbers, none where they are not known.
     """
 
     reference: Runner
@@ -64,6 +65,7 @@ class Models:
     tracing: Runner | None = None
     forced: Runner | None = None
     outputs: Sequence[Output] = LOGITS_ALONE
+    class_names: Sequence[str] = ()
 
     @property
     def present(self) -> tuple[Runner, ...]:
@@ -224,7 +226,7 @@ def compare(
             or a reference that contradicts itself.
         UserError: A batch does not fit the inputs of the models.
     """
-    spreads = {output.name: Spread() for output in models.outputs}
+    spreads = {output.name: Spread(output.units) for output in models.outputs}
     kept_by = partial(compare_layers, masses=masses, ascending=not pairs)
     measure = partial(_measure, models, spreads=spreads, kept_by=kept_by)
     with ExitStack() as stack:
@@ -240,7 +242,15 @@ def compare(
         allowed = tolerance.flip_mass
     deviations = {output: spreads[output.name].std for output in models.outputs}
     joined = Differences.joined(parts)
-    return report_on(names, faults, joined, deviations, tolerance, flip_margin=allowed)
+    return report_on(
+        names,
+        faults,
+        joined,
+        deviations,
+        tolerance,
+        flip_margin=allowed,
+        class_names=models.class_names,
+    )
 
 
 def _check_measured(
@@ -250,7 +260,7 @@ def _check_measured(
     if not parts:
         raise ParityError("images", "none", "at least one to compare on")
     for name, spread in spreads.items():
-        if spread.std == 0:
+        if not spread.std.any():
             got = "one value everywhere"
             raise ParityError(f"{reference.name}: {name}", got, f"{name} that vary")
 

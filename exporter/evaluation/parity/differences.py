@@ -13,13 +13,16 @@ from exporter.records import Output
 from exporter.tensor_names import Array, token_count_name, token_positions_name
 from exporter.vocabulary import OutputKind
 
+# Roundings in fp32 of a value whose deviation is small beside it.
+SUMS = 8
+
 
 def own_values(output: Output, tensors: Tensors) -> Array:
-    """Return the values of an output as one float64 vector, without padding."""
+    """Return the values of an output in float64, [units, values of each], without padding."""
     values = _doubles(output, tensors)
     if output.kind == OutputKind.TOKENS:
         values = values[_unpadded(output, tensors)]
-    return values.ravel()
+    return values.reshape(-1, output.units).T
 
 
 def finite(output: Output, tensors: Tensors) -> Array:
@@ -31,10 +34,16 @@ def finite(output: Output, tensors: Tensors) -> Array:
 
 
 def distance(output: Output, ours: Tensors, theirs: Tensors) -> Array:
-    """Return the largest absolute difference in each image; NaN if a value is not finite (see `finite`).
+    """Return the largest absolute difference in each image, [images, units]; NaN if a value is not finite.
 
-    Tokens are matched by position; the difference is infinite if both sides have different positions.
+    Tokens are matched by position; the difference is infinite if both sides have different positions. What fp32
+    rounds of a value is no difference: all images may have nearly the same.
     """
+    if output.kind == OutputKind.VALUES:
+        a, b = _doubles(output, ours), _doubles(output, theirs)
+        rounded = SUMS * np.finfo(np.float32).eps * np.abs(b)
+        with np.errstate(invalid="ignore"):
+            return np.maximum(np.abs(a - b) - rounded, 0.0)
     a, b, both = _rows(output, ours, theirs)
     with np.errstate(invalid="ignore"):
         difference = np.where(both[..., None], np.abs(a - b), 0.0)
@@ -43,7 +52,7 @@ def distance(output: Output, ours: Tensors, theirs: Tensors) -> Array:
         for tensors in (ours, theirs):
             alike = _unpadded(output, tensors).sum(axis=1) == both.sum(axis=1)
             largest = np.where(alike, largest, np.inf)
-    return largest
+    return largest[:, None]
 
 
 def agreements(output: Output, ours: Tensors, theirs: Tensors) -> dict[str, Array]:
@@ -143,33 +152,33 @@ def _unpadded(output: Output, tensors: Tensors) -> Array:
 
 
 class Spread:
-    """Standard deviation of values that arrive in batches."""
+    """Standard deviations of values that arrive in batches, one in each unit."""
 
-    def __init__(self) -> None:
+    def __init__(self, units: int = 1) -> None:
         self._count = 0
-        self._mean = 0.0
-        self._squares = 0.0
+        self._mean = np.zeros(units)
+        self._squares = np.zeros(units)
 
     def add(self, values: Array) -> None:
-        """Add a batch; squares are summed around the means, so large logits lose no digits."""
-        shift = float(values.mean()) - self._mean
-        total = self._count + values.size
+        """Add a batch, [units, values]; squares are summed around the means, so large logits lose no digits."""
+        size = values.shape[1]
+        shift = values.mean(axis=1) - self._mean
+        total = self._count + size
         self._squares += (
-            float(values.var()) * values.size
-            + shift**2 * self._count * values.size / total
+            values.var(axis=1) * size + shift**2 * self._count * size / total
         )
-        self._mean += shift * values.size / total
+        self._mean += shift * size / total
         self._count = total
 
     @property
-    def std(self) -> float:
-        """Standard deviation of all values so far."""
-        return float(np.sqrt(self._squares / self._count))
+    def std(self) -> Array:
+        """Standard deviation of all values so far, [units]."""
+        return np.asarray(np.sqrt(self._squares / self._count))
 
 
 @dataclass(frozen=True)
 class OutputDifferences:
-    """One value per image in every array; agreements by the measures of the output's kind.
+    """One value per image in every array, of differences one in each unit; agreements by the kind's measures.
 
     `class_margin` is the reference's, see `class_margin`.
     """

@@ -136,6 +136,7 @@ def check(
             else None,
             forced=runner(forced_model(model), ", forced") if artefact.prunes else None,
             outputs=artefact.spec.outputs,
+            class_names=artefact.spec.class_names,
         )
         report = compare_lowered(models, artefact, in_batches(images, BATCHES))
     return with_range(report, largest_halves(model, images))

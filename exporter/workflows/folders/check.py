@@ -107,7 +107,8 @@ def _compared(
         for role in INSTRUMENTED
     )
     shipped = runner_for(path, artefact.target, settings)
-    models = Models(playback, shipped, tracing, forced, artefact.spec.outputs)
+    spec = artefact.spec
+    models = Models(playback, shipped, tracing, forced, spec.outputs, spec.class_names)
     return compare_lowered(models, artefact, batches, _precision(model, settings))
 
 

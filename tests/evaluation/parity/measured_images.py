@@ -24,6 +24,12 @@ def measured(
     live = np.array(finite or [True] * len(diff))
     agree = {"top1": ones, "top5": ones}
     logits = OutputDifferences(
-        live, np.array(diff), zeros, zeros + 0.01, ones, dict(agree), dict(agree)
+        live,
+        np.array(diff)[:, None],
+        zeros[:, None],
+        zeros[:, None] + 0.01,
+        ones,
+        dict(agree),
+        dict(agree),
     )
     return Differences({"logits": logits}, layers or [], [])

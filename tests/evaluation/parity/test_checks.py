@@ -249,7 +249,7 @@ TOLERANCE = Tolerance(
 def report(
     what: Differences, faults: tuple[str, ...] = (), std: float = 1.0
 ) -> ParityReport:
-    deviations = {LOGITS: std}
+    deviations = {LOGITS: np.array([std])}
     return report_on(
         ("PyTorch", "file"),
         faults,
@@ -263,6 +263,34 @@ def report(
 def test_the_allowance_is_in_standard_deviations() -> None:
     assert failing(report(measured([0.15]), std=1.0)) == ["logits"]
     assert failing(report(measured([0.15]), std=2.0)) == []
+
+
+@pytest.mark.parametrize(
+    ("stds", "worst"), [([1.0, 1.0], 0), ([5.0, 0.5], 1), ([1.0, 0.0], 1)]
+)
+def test_the_value_that_differs_most_in_its_own_deviations_is_named(
+    stds: list[float], worst: int
+) -> None:
+    """One that does not vary has to be the same."""
+    values = Output("values", OutputKind.VALUES, 2)
+    differences = replace(
+        measured([0.0] * 3).outputs["logits"],
+        diff=np.array([[4000.0, 1000.0]] * 3),
+        agreements={},
+    )
+    made = report_on(
+        ("PyTorch", "file"),
+        (),
+        Differences({"values": differences}, [], []),
+        {values: np.array(stds)},
+        TOLERANCE,
+        flip_margin=TOLERANCE.flip_margin,
+        class_names=("age", "height"),
+    )
+    (output,) = made.outputs
+    assert output.worst == ("age", "height")[worst]
+    assert (output.max_abs_diff, output.std) == ((4000.0, 1000.0)[worst], stds[worst])
+    assert failing(made) == ["values"]
 
 
 def test_an_image_that_flips_is_judged_by_its_margin_not_its_logits() -> None:
@@ -306,7 +334,7 @@ def test_a_share_below_the_allowed_one_fails_once_its_interval_shows_it(
     (own.forced_agreements if forced else own.agreements)["top1"] = classes
     tolerance = replace(TOLERANCE, top1_agreement=0.97, top1_agreement_all=0.5)
     made = report_on(
-        ("PyTorch", "file"), (), what, {LOGITS: 1.0}, tolerance, flip_margin=0.5
+        ("PyTorch", "file"), (), what, {LOGITS: np.ones(1)}, tolerance, flip_margin=0.5
     )
     assert failing(made) == fails
     check = next(each for each in made.checks if each.name == "top1")
