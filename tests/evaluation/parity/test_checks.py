@@ -276,6 +276,8 @@ def test_the_value_that_differs_most_in_its_own_deviations_is_named(
     differences = replace(
         measured([0.0] * 3).outputs["logits"],
         diff=np.array([[4000.0, 1000.0]] * 3),
+        tracing_diff=np.zeros((3, 2)),
+        forced_diff=np.zeros((3, 2)),
         agreements={},
     )
     made = report_on(
