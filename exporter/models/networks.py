@@ -21,7 +21,12 @@ from exporter.errors import CheckpointError, HubError, ModelError, reason_of
 from exporter.models import torchvision_vit
 from exporter.models.hub import hub_or_cache
 from exporter.models.huggingface.kinds import head_of
-from exporter.models.huggingface.repository import Repository, is_path, repository_of
+from exporter.models.huggingface.repository import (
+    Repository,
+    is_path,
+    repository_of,
+    require_whole,
+)
 from exporter.models.identity import CHECKPOINT, Identity, read_identity
 from exporter.models.listed import model_list
 from exporter.models.lvvit import LVVITS, LvVit
@@ -243,9 +248,11 @@ def create(
 
 
 def _repository(name: str) -> Repository | None:
-    return (
-        None if name.startswith(TORCHVISION) or _is_timms(name) else repository_of(name)
-    )
+    if name.startswith(TIMM_PLACES):
+        require_whole(name.partition(":")[2])
+    if name.startswith(TORCHVISION) or _is_timms(name):
+        return None
+    return repository_of(name)
 
 
 def _is_timms(name: str) -> bool:

@@ -15,7 +15,8 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from huggingface_hub import try_to_load_from_cache
+from huggingface_hub import hf_hub_download, try_to_load_from_cache
+from huggingface_hub.errors import EntryNotFoundError, HfHubHTTPError
 from torch import nn
 
 from exporter.errors import (
@@ -207,6 +208,10 @@ class Repository:
                 if is_folder:
                     raise
         with one_line(self.root, subject, HubError), hub_or_cache():
+            # The cache is to know whether there is an adapter; the library says what else is wrong.
+            with suppress(EntryNotFoundError, HfHubHTTPError):
+                hf_hub_download(self.root, ADAPTER_CONFIG)
+            require_whole(self.root)
             return load(self.root, **options)
 
 
@@ -253,16 +258,23 @@ def quiet() -> Iterator[None]:
 def repository_of(name: str) -> Repository | None:
     """Return the repository of a name, None if the name is neither a folder's nor of the form of the hub's.
 
-    Raises:
-        ModelError: The folder has an adapter, which the library leaves out where PEFT is not installed.
+    ModelError if it is known to have an adapter.
     """
     root, _, part = name.partition("#")
-    if _has_file(root, ADAPTER_CONFIG):
-        hint = "merge first: model.merge_and_unload(), then save_pretrained() to another folder"
-        raise ModelError(root, ADAPTER, "the weights of a whole model", hint)
+    require_whole(root)
     if _is_folder(root) or (ID.fullmatch(root) and not is_path(root)):
         return Repository(root, part)
     return None
+
+
+def require_whole(root: str) -> None:
+    """Raise ModelError if a folder, or what the cache has of an id, has an adapter.
+
+    The library puts it into the weights where PEFT is installed, and leaves it out where not.
+    """
+    if _has_file(root, ADAPTER_CONFIG) or _is_cached(root, ADAPTER_CONFIG):
+        hint = "merge first: model.merge_and_unload(), then save_pretrained() to another folder"
+        raise ModelError(root, ADAPTER, "the weights of a whole model", hint)
 
 
 def is_path(name: str) -> bool:
@@ -275,6 +287,13 @@ def is_path(name: str) -> bool:
 
 def _is_folder(root: str) -> bool:
     return _has_file(root, CONFIG)
+
+
+def _is_cached(root: str, name: str) -> bool:
+    # The name may be no id of the hub's.
+    with suppress(ValueError):
+        return isinstance(try_to_load_from_cache(root, name), str)
+    return False
 
 
 def _has_file(root: str, name: str) -> bool:

@@ -20,6 +20,7 @@ from exporter.errors import (
 from exporter.formats.canonical_json import from_json, to_json
 from exporter.models import hub
 from exporter.models.base import PrunableViT
+from exporter.models.huggingface import repository
 from exporter.models.huggingface.repository import is_path, repository_of
 from exporter.models.identity import Identity
 from exporter.models.networks import Source, create, identity_of, source_of
@@ -295,11 +296,19 @@ def test_names_that_are_no_repositorys() -> None:
         "./nothing",
         "a/b/c",
         "hf-hub:a/b",
+        "hf-hub:a--b/../c@main",
         "x" * 300,
         "x/" * 2100,
         "a\0b",
     )
     assert [repository_of(name) for name in names] == [None] * len(names)
+
+
+@pytest.mark.parametrize("name", ["a--b/c", "a/b..c", "a/b.git", "hf-hub:a--b/c"])
+def test_what_is_no_id_of_the_hubs_is_one_line(cache: Path, name: str) -> None:
+    with pytest.raises((HubError, ModelError)) as error:
+        describe(ModelRequest(name))
+    assert str(error.value).isprintable()
 
 
 def test_a_folder_without_a_config_is_no_id(
@@ -424,11 +433,39 @@ def test_pixels_beyond_the_last_whole_patch_are_dropped_as_the_library_does(
     agrees(tmp_path, AutoModel.from_pretrained(tmp_path, dtype=torch.float32).eval())
 
 
+ADAPTED = {
+    "folder": "{folder}",
+    "id": "someone/clip-tiny",
+    "part of an id": "someone/clip-tiny#vision_tower",
+    "timm's folder": "local-dir:{folder}",
+    "timm's id": "hf-hub:someone/clip-tiny",
+}
+
+
 @pytest.mark.parametrize("beside", [True, False])
-def test_an_adapter_is_not_left_out(tmp_path: Path, beside: bool) -> None:
+@pytest.mark.parametrize("name", ADAPTED)
+def test_an_adapter_is_not_left_out(cache: Path, name: str, beside: bool) -> None:
     """The library reads the weights beside it alone, where PEFT is not installed."""
+    cache.mkdir(parents=True, exist_ok=True)
     if beside:
-        saved(tmp_path, "vit")
-    (tmp_path / "adapter_config.json").write_text("{}")
+        saved(cache, "vit")
+    (cache / "adapter_config.json").write_text("{}")
+    request = ModelRequest(ADAPTED[name].format(folder=cache))
+    for read in (describe, load):
+        with pytest.raises(ModelError, match=r"an adapter of PEFT .*merge_and_unload"):
+            read(request)
+
+
+def test_what_the_hub_alone_knows_of_an_adapter_is_asked(
+    cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """When the hub is asked for the config."""
+
+    def downloaded(root: str, name: str) -> None:
+        assert root == "someone/clip-tiny"
+        saved(cache, "vit")
+        (cache / name).write_text("{}")
+
+    monkeypatch.setattr(repository, "hf_hub_download", downloaded)
     with pytest.raises(ModelError, match=r"an adapter of PEFT .*merge_and_unload"):
-        load(ModelRequest(str(tmp_path)))
+        describe(ModelRequest("someone/clip-tiny"))
