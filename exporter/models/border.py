@@ -18,7 +18,11 @@ from torch import Tensor, nn
 
 from exporter.errors import ModelError, reason_of
 from exporter.models.base import PrunableViT, attention_half, mlp_half
-from exporter.models.huggingface.instances import is_instance, results_of
+from exporter.models.huggingface.instances import (
+    is_instance,
+    named_results,
+    results_of,
+)
 from exporter.records import Output
 from exporter.tensor_names import EMBEDDING, LOGITS, TOKENS
 from exporter.vocabulary import OutputKind
@@ -134,29 +138,41 @@ def _own_values(
     values: dict[str, Tensor] = {}
     with _watched(vit, values):
         output = model(images)
-    # A wrapper may give what the library's model in it gives.
-    output = getattr(output, "logits", output)
-    if not isinstance(output, Tensor):
-        raise TypeError(f"it returns a {type(output).__name__}, not a tensor")
     network: Any = vit.model
     if hasattr(network, "forward_features"):
         values[TOKENS] = network.forward_features(images)
         values[EMBEDDING] = network.forward_head(values[TOKENS], pre_logits=True)
-    return {**values, vit.outputs[0].name: output}
+    # A wrapper may give what the library's model in it gives.
+    output = getattr(output, "logits", output)
+    if isinstance(output, Tensor):
+        return {**values, vit.outputs[0].name: output}
+    results = named_results(output) if isinstance(output, Mapping) else {}
+    results = _by_output(vit, results)
+    if len(results) > 1:
+        results.pop(TOKENS, None)  # CLIP's are without the final norm
+    if not results:
+        raise TypeError(f"it returns a {type(output).__name__}, not a tensor")
+    return {**values, **results}
 
 
 def _library_values(
     vit: PrunableViT, model: nn.Module, images: Tensor
 ) -> dict[str, Tensor]:
     """Return what a model of Hugging Face's gives."""
-    tokens, values = results_of(model, images)
+    tokens, results = results_of(model, images)
+    places = (PATCHES, *map(_block, range(1, vit.spec.depth + 1)))
+    return {**dict(zip(places, tokens, strict=False)), **_by_output(vit, results)}
+
+
+def _by_output(vit: PrunableViT, results: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Return what a model of Hugging Face's gives by the names of the adapter's outputs."""
+    values = dict(results)
     if vit.outputs[0].name != EMBEDDING:
         # Of a tower with text embeddings, the projection is a part of the classes' layer.
         values.pop(EMBEDDING, None)
     if LOGITS in values:
         values[vit.outputs[0].name] = values.pop(LOGITS)
-    places = (PATCHES, *map(_block, range(1, vit.spec.depth + 1)))
-    return {**dict(zip(places, tokens, strict=False)), **values}
+    return values
 
 
 @contextmanager

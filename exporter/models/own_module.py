@@ -1,6 +1,7 @@
 """Take a module of the caller's: a copy of it with plain layers, and one line for whatever is wrong with that copy.
 
-A layer is taken for linear if its function is: a wrapper with a branch of low rank, a mask, a parametrization.
+A layer is taken for linear, or for the convolution of patches, if its function is: a wrapper with a branch of low
+rank, a mask, a parametrization.
 """
 
 import math
@@ -8,6 +9,7 @@ import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from copy import deepcopy
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -24,9 +26,9 @@ MERGE = (
 # What Python and PyTorch say where an attribute is missing.
 LACKS = re.compile(r"'(\w+)' object has no attribute '(\w+)'")
 SEED = 0
-# Tokens of noise on which a merged layer is compared with what it replaces, the last ones by so much larger, as far
-# as fp16 holds them: what bends is not linear there.
-TOKENS, LARGEST = 8, 1e4
+# Scales of noise on which a merged layer is compared with what it replaces, up to the largest, as far as fp16 holds
+# them: what bends is not linear there.
+SCALES, LARGEST = 8, 1e4
 
 
 def copy_of(model: nn.Module, name: str) -> nn.Module:
@@ -58,15 +60,18 @@ def with_plain_layers(model: nn.Module, name: str) -> nn.Module:
     with in_one_line(model, name):
         plain = deepcopy(model)
         has_masks = _remove_masks(plain)
-        merged: list[str] = []
+        merged, settled = 0, list[str]()
         for place, module in [*plain.named_modules(remove_duplicate=False)]:
-            is_within = place.startswith(tuple(f"{wrapper}." for wrapper in merged))
+            is_within = place.startswith(tuple(f"{wrapper}." for wrapper in settled))
             if not place or is_within or not _may_be_wrapped(module):
                 continue
-            linear = _merged(module)
-            if linear is not None:
-                plain.set_submodule(place, linear)
-                merged.append(place)
+            layer = _merged(module)
+            if layer is not None:
+                plain.set_submodule(place, layer)
+                merged += 1
+            # What is in the wrapper of a kernel takes images, not tokens.
+            if layer is not None or _is_kernel(module):
+                settled.append(place)
     for place, module in plain.named_modules():
         if _computes_weight(module):
             got = f"{place}.weight, a tensor that is computed from others"
@@ -103,35 +108,72 @@ def _computes_weight(module: nn.Module) -> bool:
     )
 
 
-def _merged(module: nn.Module) -> nn.Linear | None:
-    """Return the linear layer that computes the same; None if the module's function is another one."""
-    layers = [layer for layer in module.modules() if isinstance(layer, nn.Linear)]
-    channels = getattr(module, "in_features", layers[0].in_features if layers else None)
-    like = next(module.parameters(), None)
-    if not isinstance(channels, int) or like is None:
+def _layers(module: nn.Module) -> list[nn.Linear | nn.Conv2d]:
+    return [
+        layer for layer in module.modules() if isinstance(layer, nn.Linear | nn.Conv2d)
+    ]
+
+
+def _is_kernel(module: nn.Module) -> bool:
+    """Whether a module is a convolution, or has no other layers."""
+    layers = _layers(module)
+    return bool(layers) and all(isinstance(layer, nn.Conv2d) for layer in layers)
+
+
+def _input_shapes(module: nn.Module) -> tuple[tuple[int, ...], ...]:
+    """Return the shape of what a module takes of one token or patch, and of several; nothing if it is not known."""
+    layers = _layers(module)
+    if _is_kernel(module):
+        kernel: Any = layers[0]
+        channels, (height, width) = kernel.in_channels, kernel.kernel_size
+        return (channels, height, width), (channels, 2 * height, 2 * width)
+    linears = [layer for layer in layers if isinstance(layer, nn.Linear)]
+    channels = getattr(module, "in_features", linears and linears[0].in_features)
+    return ((1, channels), (2, channels)) if isinstance(channels, int) else ()
+
+
+def _merged(module: nn.Module) -> nn.Linear | nn.Conv2d | None:
+    """Return the layer that computes the same; None if it is neither linear nor a convolution of patches."""
+    like, shapes = next(module.parameters(), None), _input_shapes(module)
+    if like is None or not shapes:
         return None
-    units = torch.eye(channels).to(like)[None]
+    count = math.prod(shapes[0])
+    units = torch.eye(count).reshape(count, *shapes[0]).to(like)
     generator = torch.Generator().manual_seed(SEED)
     largest = min(LARGEST, torch.finfo(like.dtype).max ** 0.4)
-    scales = torch.logspace(0, math.log10(largest), TOKENS)[:, None]
-    noise = (scales * torch.randn(1, TOKENS, channels, generator=generator)).to(like)
+    noise = torch.randn(SCALES, *shapes[1], generator=generator)
+    scales = torch.logspace(0, math.log10(largest), SCALES)
+    noise = (scales.reshape(SCALES, *[1] * len(shapes[1])) * noise).to(like)
     try:
-        bias = module(torch.zeros_like(units[:, :1]))
-        weight = module(units) - bias
+        bias = module(torch.zeros_like(units[:1])).flatten()
+        weight = module(units).reshape(count, len(bias)) - bias
         expected = module(noise)
-    except Exception:  # of a module that takes something else than tokens
+    except Exception:  # of a module that takes something else
         return None
-    if not isinstance(expected, Tensor) or weight.shape[:-1] != units.shape[:-1]:
+    plain = _plain(module, weight, bias).to(like)
+    given = plain(noise)
+    if not isinstance(expected, Tensor) or given.shape != expected.shape:
         return None
-    linear = nn.Linear(channels, weight.shape[-1]).to(like)
-    linear.requires_grad_(any(own.requires_grad for own in module.parameters()))
-    linear.weight.copy_(weight[0].T)
-    assert linear.bias is not None
-    linear.bias.copy_(bias[0, 0])
-    difference = (linear(noise) - expected).abs().amax(dim=-1)
-    if (difference <= ROUNDED_WITHIN[like.dtype] * expected.std(dim=-1)).all():
-        return linear.eval()
-    return None
+    difference = (given - expected).abs().flatten(1).amax(dim=1)
+    allowed = ROUNDED_WITHIN[like.dtype] * expected.flatten(1).std(dim=1)
+    return plain.eval() if (difference <= allowed).all() else None
+
+
+def _plain(module: nn.Module, weight: Tensor, bias: Tensor) -> nn.Linear | nn.Conv2d:
+    """Return the layer of a weight, [inputs, outputs], trained where a part of the module is."""
+    names = [place.rpartition(".")[2] for place, _ in module.named_parameters()]
+    has_bias = "bias" in names or bool(bias.any())
+    inputs, outputs = weight.shape
+    plain: nn.Linear | nn.Conv2d = nn.Linear(inputs, outputs, bias=has_bias)
+    if _is_kernel(module):
+        channels, height, width = _input_shapes(module)[0]
+        size = (height, width)
+        plain = nn.Conv2d(channels, outputs, size, stride=size, bias=has_bias)
+    plain.requires_grad_(any(own.requires_grad for own in module.parameters()))
+    plain.weight.copy_(weight.T.reshape(plain.weight.shape))
+    if plain.bias is not None:
+        plain.bias.copy_(bias)
+    return plain
 
 
 @contextmanager

@@ -1,5 +1,6 @@
 """Modules of the caller's that are not as libraries make them: taken, or refused in one line."""
 
+import math
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -152,6 +153,8 @@ def _assert_same(model: nn.Module) -> None:
     with torch.no_grad(), torch.compiler.set_stance("force_eager"):
         expected = model(images)
         expected = getattr(expected, "logits", expected)
+        expected = getattr(expected, "pooler_output", expected)
+        expected = getattr(expected, "image_embeds", expected)
         ours = exporter.dense(vit)(images)
     torch.testing.assert_close(ours, expected, atol=2e-3, rtol=1e-3)
 
@@ -196,25 +199,131 @@ def test_one_whose_function_is_another_is_refused_by_its_place(layer: str) -> No
 
 
 class BranchedKernel(nn.Module):
-    """A convolution with a branch beside it."""
+    """A convolution with a branch of low rank beside it; transformers reads the type of its weight."""
 
     def __init__(self, layer: nn.Conv2d) -> None:
         super().__init__()
         self.base_layer = layer
-        self.branch = nn.Parameter(torch.full_like(layer.weight, 0.01))
+        size: Any = layer.kernel_size
+        self.down = nn.Conv2d(3, 4, size, size, bias=False)
+        self.up = nn.Conv2d(4, layer.out_channels, 1, bias=False)
+
+    @property
+    def weight(self) -> Tensor:
+        return self.base_layer.weight
 
     def forward(self, images: Tensor) -> Tensor:
-        kernel = self.base_layer.weight + self.branch
-        stride = self.base_layer.kernel_size
-        return nn.functional.conv2d(images, kernel, self.base_layer.bias, stride)
+        return self.base_layer(images) + self.up(self.down(images))
 
 
-def test_a_wrapped_kernel_of_the_library_is_refused_with_what_to_do() -> None:
-    model: Any = make("vit")
-    place = model.vit.embeddings.patch_embeddings
-    place.projection = BranchedKernel(place.projection)
+class AdaptedKernel(nn.Conv2d):
+    """A subclass whose kernel is another than its weight."""
+
+    def __init__(self, layer: nn.Conv2d) -> None:
+        has_bias = layer.bias is not None
+        size: Any = layer.kernel_size
+        super().__init__(3, layer.out_channels, size, size, bias=has_bias)
+        self.load_state_dict(layer.state_dict())
+
+    def forward(self, images: Tensor) -> Tensor:
+        return super().forward(images) * 1.5
+
+
+class BentKernel(BranchedKernel):
+    """A wrapper whose function is no convolution."""
+
+    def forward(self, images: Tensor) -> Tensor:
+        return super().forward(images).tanh()
+
+
+class Rotation(nn.Module):
+    """A product with a matrix: of tokens as it is, of images in each window."""
+
+    def __init__(self, in_features: int) -> None:
+        super().__init__()
+        self.in_features = in_features
+        self.weight = nn.Parameter(torch.randn(in_features, in_features) / 10)
+
+    def forward(self, values: Tensor) -> Tensor:
+        if values.ndim < 4:
+            return values @ self.weight
+        side = math.isqrt(self.in_features // 3)
+        windows = nn.functional.unfold(values, side, stride=side // 2)
+        turned = (windows.transpose(1, 2) @ self.weight).transpose(1, 2)
+        size = values.shape[2:]
+        return nn.functional.fold(turned, size, side, stride=side // 2)
+
+
+class TurnedKernel(nn.Module):
+    """A convolution of images whose overlapping windows are turned before."""
+
+    def __init__(self, layer: nn.Conv2d) -> None:
+        super().__init__()
+        self.base_layer = layer
+        self.rotation = Rotation(3 * math.prod(layer.kernel_size))
+
+    def forward(self, images: Tensor) -> Tensor:
+        return self.base_layer(self.rotation(images))
+
+
+KERNELS: dict[str, Callable[[Any], nn.Module]] = {
+    "branch": BranchedKernel,
+    "subclass": AdaptedKernel,
+    "weight norm": parametrizations.weight_norm,
+    "spectral norm": parametrizations.spectral_norm,
+}
+OTHER_KERNELS: dict[str, Callable[[Any], nn.Module]] = {
+    "bent": BentKernel,
+    "turned windows": TurnedKernel,
+}
+WITH_KERNELS: dict[str, tuple[Callable[[], Any], str]] = {
+    "timm": (make_model, "patch_embed.proj"),
+    "torchvision": (make_torchvisions, "conv_proj"),
+    "library's vit": (
+        lambda: make("vit"),
+        "vit.embeddings.patch_embeddings.projection",
+    ),
+    "library's clip": (lambda: make("clip"), "embeddings.patch_embedding"),
+    "library's dinov2": (
+        lambda: make("dinov2"),
+        "embeddings.patch_embeddings.projection",
+    ),
+}
+
+
+def _with_kernel(network: str, change: Callable[[Any], nn.Module]) -> nn.Module:
+    build, end = WITH_KERNELS[network]
+    model = build()
+    (place,) = [name for name, _ in model.named_modules() if name.endswith(end)]
+    model.set_submodule(place, change(model.get_submodule(place)))
+    return model.eval()
+
+
+@pytest.mark.parametrize("change", KERNELS)
+@pytest.mark.parametrize("network", WITH_KERNELS)
+def test_a_kernel_is_one_of_patches_whose_function_is(
+    network: str, change: str
+) -> None:
+    model = _with_kernel(network, KERNELS[change])
+    _assert_same(model)
+    layers = exporter.load_model(model).model.modules()
+    assert [type(layer) for layer in layers if isinstance(layer, nn.Conv2d)] == [
+        nn.Conv2d
+    ]
+
+
+@pytest.mark.parametrize("change", OTHER_KERNELS)
+@pytest.mark.parametrize("network", WITH_KERNELS)
+def test_another_one_runs_as_it_is_or_is_refused_with_what_to_do(
+    network: str, change: str
+) -> None:
+    """The library's model becomes timm's, which has a convolution there."""
+    model = _with_kernel(network, OTHER_KERNELS[change])
+    if not network.startswith("library"):
+        _assert_same(model)
+        return
     with pytest.raises(ModelError, match=r"patch_embed\.proj.* \| .*merge what is"):
-        exporter.load_model(model.eval())
+        exporter.load_model(model)
 
 
 def test_a_merged_layer_is_trained_where_a_part_of_it_is() -> None:
@@ -239,9 +348,12 @@ def test_masks_of_patches_and_heads_are_taken_too() -> None:
     _assert_same(model.eval())
 
 
-def test_a_kernel_that_is_computed_is_refused_by_its_place() -> None:
+def test_a_kernel_that_is_computed_otherwise_is_refused_by_its_place() -> None:
     model: Any = make_model()
     parametrizations.spectral_norm(model.patch_embed.proj)
+    model.patch_embed.proj.padding_mode = "circular"
+    model.patch_embed.proj._reversed_padding_repeated_twice = [1, 1, 1, 1]
+    model.patch_embed.proj.padding = (1, 1)
     with pytest.raises(
         ModelError, match=r"patch_embed\.proj\.weight, a tensor .* computed"
     ):
@@ -323,12 +435,17 @@ NETWORKS: dict[str, Callable[[], nn.Module]] = {
     "torchvision": make_torchvisions,
     "library": lambda: make("vit"),
 }
+TOWERS: dict[str, Callable[[], nn.Module]] = {
+    "library's clip": lambda: make("clip, projected"),
+    "library's dinov2": lambda: make("dinov2"),
+}
 
 
-@pytest.mark.parametrize("network", NETWORKS)
+@pytest.mark.parametrize("network", [*NETWORKS, *TOWERS])
 @pytest.mark.parametrize("wrapper", WRAPPERS)
 def test_wrappers_of_whole_models(wrapper: str, network: str) -> None:
-    _assert_same(WRAPPERS[wrapper](NETWORKS[network]()).eval())
+    build = {**NETWORKS, **TOWERS}[network]
+    _assert_same(WRAPPERS[wrapper](build()).eval())
 
 
 @pytest.mark.parametrize(

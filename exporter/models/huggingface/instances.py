@@ -46,13 +46,17 @@ def results_of(
     if is_resized and argument in inspect.signature(model.forward).parameters:
         settings[argument] = True
     output = model(pixel_values=images, **settings)
-    tokens = output.hidden_states or ()
-    results = {
-        name: output[field] for field, name in RESULTS if output.get(field) is not None
-    }
+    tokens, results = output.hidden_states or (), named_results(output)
     if tokens and TOKENS in results and results[TOKENS].equal(tokens[-1]):
         del results[TOKENS]  # CLIP's: without the final norm
     return tokens, results
+
+
+def named_results(output: Any) -> dict[str, Tensor]:
+    """Return what an output of the library's has of logits, embedding and tokens, by our names."""
+    return {
+        name: output[field] for field, name in RESULTS if output.get(field) is not None
+    }
 
 
 def config_of(model: Any) -> Any:
