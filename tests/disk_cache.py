@@ -1,13 +1,15 @@
 """Cache slow results on disk for all processes of a test run and for later runs of the same code.
 
 Entries are in a folder named by a hash of all that could change them: every file of `exporter/`, every helper of
-the tests, the interpreter and each installed library by its version. Other code uses another folder.
+the tests, the interpreter, each installed library by its version, and what numbers are summed by, the CPU's
+instructions and `SUMS`. A run that differs in one of them uses another folder.
 """
 
 import hashlib
+import os
 import shutil
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import cache
 from importlib.metadata import distributions
 from pathlib import Path
@@ -15,12 +17,15 @@ from pathlib import Path
 from filelock import FileLock
 
 from exporter.files import written_beside
+from exporter.machine import CPUINFO
 
 ROOT = Path(__file__).parent.parent
 PLACE = ROOT / ".pytest_cache" / "made-once"
 # Runs of this many versions of the code find theirs again.
 VERSIONS = 3
 DONE = "made-once.sha256"
+# Variables by which libraries take other kernels.
+SUMS = ("MKL_CBWR", "ATEN_CPU_CAPABILITY", "ONEDNN_MAX_CPU_ISA")
 
 
 def shared_bytes(
@@ -105,7 +110,16 @@ def _key() -> str:
     content = (
         part for path in _sources() for part in (str(path).encode(), path.read_bytes())
     )
-    return _digest(sys.version.encode(), *_libraries(), *content)
+    parts = (value.encode() for value in (sys.version, *_kernels()))
+    return _digest(*parts, *_libraries(), *content)
+
+
+def _kernels() -> Iterator[str]:
+    """What libraries choose their kernels by; the model's name of a virtual CPU says too little."""
+    lines = CPUINFO.read_text().splitlines() if CPUINFO.is_file() else []
+    yield next((line for line in lines if line.startswith("flags")), "")
+    for name in SUMS:
+        yield os.environ.get(name, "")
 
 
 @cache
