@@ -10,8 +10,8 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
-from exporter.errors import imported
 from exporter.formats.large_onnx import checkable, openable
+from exporter.lowering.measuring import measuring_session
 from exporter.tensor_names import IMAGES, Array
 
 # Images per run.
@@ -45,15 +45,12 @@ def largest_halves(model: onnx.ModelProto, images: Array) -> dict[str, float]:
     halves = _halves(model)
     if not halves:
         return {}
-    onnxruntime = imported("onnxruntime", "onnxruntime", "onnxruntime")
     measuring = _in_fp32(model)
     halves += _give_logits(measuring.graph, halves)
     for index, name in enumerate(halves):
         _measure(measuring.graph, name, _result(index))
     with openable(measuring) as content:
-        session = onnxruntime.InferenceSession(
-            content, providers=["CPUExecutionProvider"]
-        )
+        session = measuring_session(content)
     results = [_result(index) for index in range(len(halves))]
     largest = np.zeros(len(halves))
     for start in range(0, len(images), BATCH):

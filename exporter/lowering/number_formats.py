@@ -10,7 +10,7 @@ import ml_dtypes
 import numpy as np
 import onnx
 
-from exporter.errors import imported
+from exporter.lowering.measuring import measuring_session
 from exporter.tensor_names import IMAGES, Array
 
 # Scales are stored in fp16 where the rest is: one below 2⁻²⁵ would become 0, and one below 2⁻¹⁷ would lose more of
@@ -157,7 +157,6 @@ def _lowest(known: Array, values: Array, count: int) -> Array:
 
 
 def _session(model: onnx.ModelProto, tensors: Collection[str]) -> Any:
-    onnxruntime = imported("onnxruntime", "onnxruntime", "onnxruntime")
     tracing = copy.deepcopy(model)
     outputs = {output.name for output in tracing.graph.output}
     tracing.graph.output.extend(
@@ -165,6 +164,4 @@ def _session(model: onnx.ModelProto, tensors: Collection[str]) -> Any:
         for name in tensors
         if name not in outputs
     )
-    return onnxruntime.InferenceSession(
-        tracing.SerializeToString(), providers=["CPUExecutionProvider"]
-    )
+    return measuring_session(tracing.SerializeToString())

@@ -16,7 +16,6 @@ from exporter.data.images import ImageFolder
 from exporter.errors import RecipeError
 from exporter.evaluation.benchmark import TradeOff
 from exporter.evaluation.loss import Tuned
-from exporter.evaluation.parity.reference import reference_runner
 from exporter.evaluation.report.page import Shown, save_comparison, save_page
 from exporter.evaluation.report.record import Report, TimedRun
 from exporter.evaluation.report.try_page import runs_in_browser, save_try_page
@@ -26,7 +25,7 @@ from exporter.formats.large_onnx import files_of
 from exporter.lowering.instrumented import save_instrumented
 from exporter.models.identity import read_record
 from exporter.pruning.checkpoint import TUNED
-from exporter.tensor_names import TRACING, Array
+from exporter.tensor_names import IMAGES, TRACING, Array
 from exporter.vocabulary import Method
 from exporter.workflows import steps
 from exporter.workflows.folders.export_folder import (
@@ -53,7 +52,7 @@ from exporter.workflows.opened import (
     warn_where_slow,
 )
 from exporter.workflows.progress import SILENT, Stages
-from exporter.workflows.proof import pictures_of, prove
+from exporter.workflows.proof import pictures_of, prove, references_of
 from exporter.workflows.recipe import Images, Recipe, needed
 from exporter.workflows.steps import OwnModel
 from exporter.workflows.variant import Variant
@@ -174,7 +173,9 @@ def _compiled(
     for variant in (dense, *variants):
         with network.stages.stage(f"export, {variant.pruned.method}"):
             _ = variant.file
-    reports = prove(dense, variants, folder=folder, pixels=pixels)
+    with network.stages.stage("answers of PyTorch"):
+        references = [*references_of(dense, variants, pixels)]
+    reports = prove(dense, variants, references, folder)
     run = None
     if reports[0].batches:
         date = datetime.now(timezone.utc).strftime("%Y-%m-%d %H:%M UTC")
@@ -187,8 +188,10 @@ def _compiled(
         ]
         pictures = pictures_of(reports, variants, folder)
         pages: list[Shown] = list(zip(reports, pictures, strict=True))
-        for variant, page, recipe in zip(variants, pages, recipes, strict=True):
-            _deliver(dense, variant, page, pixels, recipe)
+        for variant, page, reference, recipe in zip(
+            variants, pages, references, recipes, strict=True
+        ):
+            _deliver(dense, variant, page, reference, recipe)
     return pages
 
 
@@ -257,7 +260,11 @@ def _pixels(network: Network, folder: ImageFolder | None) -> Array:
 
 
 def _deliver(
-    dense: Variant, variant: Variant, page: Shown, pixels: Array, recipe: Recipe
+    dense: Variant,
+    variant: Variant,
+    page: Shown,
+    reference: dict[str, Array],
+    recipe: Recipe,
 ) -> None:
     """Write into a variant's folder what a deployment machine needs beside its file, and the report."""
     (report, _), out, artefact = page, variant.folder, variant.file.artefact
@@ -266,17 +273,14 @@ def _deliver(
         if copy != source:
             with written_beside(copy) as partial:
                 shutil.copyfile(source, partial)
-    kind = artefact.input_kind
-    pruned = reference_runner(variant.pruned, kind)
-    unpruned = reference_runner(dense.pruned, kind)
-    save_reference(pruned, unpruned, pixels, out / REFERENCE)
+    save_reference(reference, out / REFERENCE)
     save_json(variant.schedule, out / SCHEDULE)
     save_json(artefact.spec, out / MODEL)
     save_json(recipe, out / RECIPE)
     save_json(report, out / REPORT)
     instrumented = save_instrumented(variant.file.path)
     pages = _save_pages(page, variant, instrumented, recipe)
-    raw = save_raw_images(pixels, sorted({1, report.batch}), out)
+    raw = save_raw_images(reference[IMAGES], sorted({1, report.batch}), out)
     names = [REFERENCE, SCHEDULE, MODEL, RECIPE, REPORT, *pages]
     for name in report.files.values():
         names += [path.name for path in files_of(out / name)]

@@ -1,6 +1,7 @@
 """Compare the models of a compilation with PyTorch, measure their accuracy and speed, and show it on pages."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -20,7 +21,8 @@ from exporter.evaluation.likeness import compare_vectors
 from exporter.evaluation.loss import compare_predictions
 from exporter.evaluation.parity.checks import ParityReport
 from exporter.evaluation.parity.reference import (
-    check,
+    answers_of,
+    check_with,
     patches_left_of,
     reference_runner,
 )
@@ -40,6 +42,7 @@ from exporter.processes import Processes
 from exporter.records import Output, Pair
 from exporter.runtimes.base import Runner
 from exporter.runtimes.choice import runner_here
+from exporter.runtimes.playback_runner import PlaybackRunner, dense_name
 from exporter.runtimes.tensorrt.settings import BuildSettings
 from exporter.runtimes.tensorrt.trtexec import folder_lines
 from exporter.schedule.macs import MacCount, PatchUse, dense_macs, patch_use
@@ -59,55 +62,85 @@ ALONE = Processes()
 EXPLAINED = 4
 
 
+def references_of(
+    dense: Variant, variants: Sequence[Variant], pixels: Array
+) -> Iterator[dict[str, Array]]:
+    """Yield for each variant what PyTorch answers, once for all that is compared: the arrays of `reference.npz`.
+
+    Args:
+        dense: The dense model.
+        variants: The pruned models.
+        pixels: [n, 3, H, W], as the lowered models take them.
+    """
+    kind = dense.network.input_kind
+    unpruned = answers_of(dense.pruned, pixels, kind)
+    of_dense = {dense_name(name): array for name, array in unpruned.items()}
+    for variant in variants:
+        yield {
+            IMAGES: pixels,
+            **answers_of(variant.pruned, pixels, kind),
+            **of_dense,
+        }
+
+
 def prove(
     dense: Variant,
     variants: Sequence[Variant],
-    *,
+    references: Sequence[dict[str, Array]],
     folder: ImageFolder | None,
-    pixels: Array,
 ) -> list[Report]:
     """Compare models with their references, then with the dense one, in the same runs; return a report for each.
 
     Args:
         dense: The dense model, lowered as the others.
         variants: The pruned models.
+        references: Those of the variants; parity and speed are measured on their images.
         folder: Images for accuracy, which is measured if all have labels; without, the models are compared. None
             where there are only pixels to check: noise.
-        pixels: [n, 3, H, W] for parity and speed, as the models take them.
     """
     spec, measuring = dense.network.vit.spec, dense.network.measuring
     models = [dense.ready("dense")]
     models += [variant.ready(str(place)) for place, variant in enumerate(variants)]
-    reports = _with_parity(dense, variants, pixels)
-    if folder is None:
-        reports = [replace(report, measured_on="noise") for report in reports]
-    elif spec.num_classes:
-        reports = _with_classes(reports, [*models, *_in_fp32(dense)], dense, folder)
-    if folder is not None:
-        for output in spec.vectors:
-            reports = _with_vectors(reports, models, dense, folder, output)
-    if measuring.rounds:
-        reports = _with_speeds(reports, models, dense, variants, pixels)
+    with ExitStack() as loaded:
+        for model in models:
+            loaded.enter_context(model.runner)
+        reports = _with_parity(models, dense, variants, references)
+        if folder is None:
+            reports = [replace(report, measured_on="noise") for report in reports]
+        elif spec.num_classes:
+            reports = _with_classes(reports, [*models, *_in_fp32(dense)], dense, folder)
+        if folder is not None:
+            for output in spec.vectors:
+                reports = _with_vectors(reports, models, dense, folder, output)
+        if measuring.rounds:
+            pixels = references[0][IMAGES]
+            reports = _with_speeds(reports, models, dense, variants, pixels)
     return reports
 
 
 def _with_parity(
-    dense: Variant, variants: Sequence[Variant], pixels: Array
+    models: Sequence[EvalModel],
+    dense: Variant,
+    variants: Sequence[Variant],
+    references: Sequence[dict[str, Array]],
 ) -> list[Report]:
-    """Return the reports of variants, before anything is measured but parity and the patches that are left."""
+    """Return the reports of variants, before anything is measured but parity and the patches that are left.
+
+    The models are the dense one, and that of each variant.
+    """
     stages, measuring = dense.network.stages, dense.network.measuring
     with stages.stage("parity, dense"):
-        parity = _parity(dense, pixels)
+        parity = _parity(models[0], dense, references[0])
     reports = []
-    for variant in variants:
+    for model, variant, reference in zip(models[1:], variants, references, strict=True):
         pruned = variant.pruned
         with stages.stage(f"parity, {pruned.method}"):
-            pair = Pair(parity, _parity(variant, pixels))
+            pair = Pair(parity, _parity(model, variant, reference))
         use = None
         if pruned.schedule.adaptive:
             with stages.stage("patches left"):
                 kind, batch = variant.file.artefact.input_kind, measuring.batch
-                left = patches_left_of(pruned, pixels, kind, batch)
+                left = patches_left_of(pruned, reference[IMAGES], kind, batch)
                 use = patch_use(
                     pruned.vit.spec, pruned.schedule, left, pruned.layout, batch
                 )
@@ -167,9 +200,17 @@ def _macs(dense: Variant, variant: Variant, use: PatchUse | None) -> Pair[MacCou
     return Pair(dense.pruned.macs, pruned)
 
 
-def _parity(variant: Variant, pixels: Array) -> ParityReport:
-    model, threads = load_whole(variant.file.path), variant.network.measuring.threads
-    return check(variant.pruned, model, pixels, threads=threads)
+def _parity(
+    model: EvalModel, variant: Variant, reference: dict[str, Array]
+) -> ParityReport:
+    is_dense = not variant.file.artefact.prunes
+    playback = PlaybackRunner(
+        reference, variant.pruned.vit.spec.outputs, dense=is_dense
+    )
+    lowered, threads = load_whole(variant.file.path), variant.network.measuring.threads
+    return check_with(
+        playback, model.runner, lowered, reference[IMAGES], threads=threads
+    )
 
 
 def _in_fp32(dense: Variant) -> list[EvalModel]:
@@ -270,6 +311,8 @@ def _with_speeds(
     sizes = tuple(sorted({measuring.batch, *measuring.more_batches}))
     settings = BenchSettings(batches=sizes, rounds=measuring.rounds)
     runners = {model.name: model.runner for model in models}
+    for runner in runners.values():
+        runner.fix(sizes)
     stage = dense.network.stages.stage("throughput")
     with stage, TemporaryDirectory(prefix="star-export-") as scratch:
         runners |= _as_it_came(dense, Path(scratch))

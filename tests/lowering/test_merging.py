@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from exporter.evaluation.parity.comparison import BATCHES, Models, compare, in_batches
-from exporter.evaluation.parity.reference import check, reference_runner
+from exporter.evaluation.parity.reference import answers_of, check
 from exporter.evaluation.parity.tolerance import TOLERANCES
 from exporter.lowering.instrumented import forced_model, sliced_model, tracing_model
 from exporter.pruning.pruned_vit import PrunedViT
@@ -32,11 +32,11 @@ from exporter.targets import (
     TENSORRT,
     Target,
 )
-from exporter.vocabulary import Method
+from exporter.tensor_names import IMAGES
+from exporter.vocabulary import InputKind, Method
 from exporter.workflows.folders.export_folder import read_reference, save_reference
 from tests.exhaustive import also
 from tests.lowering.models import (
-    dense,
     early,
     lowered,
     matching,
@@ -237,7 +237,8 @@ def test_the_sliced_model_chooses_and_merges_nothing(target: Target, way: str) -
 def test_a_recorded_reference_judges_merges_without_pytorch(tmp_path: Path) -> None:
     pruned, path = merging(), tmp_path / "reference.npz"
     model, images = lowered(pruned), images_of(pruned)
-    save_reference(reference_runner(pruned), reference_runner(dense()), images, path)
+    answers = answers_of(pruned, images, InputKind.FLOAT32)
+    save_reference({IMAGES: images, **answers}, path)
     recorded = PlaybackRunner(read_reference(path))
     assert {"into_01", "gap_01"} <= {info.name for info in recorded.outputs}
     variants = [tracing_model(model), forced_model(model)]

@@ -17,7 +17,7 @@ from exporter.targets import ONNXRUNTIME, ONNXRUNTIME_FP16, TENSORRT, Target
 from exporter.vocabulary import InputKind
 from exporter.workflows import proof as proof_module
 from exporter.workflows.network import Network
-from exporter.workflows.proof import pictures_of, prove
+from exporter.workflows.proof import pictures_of, prove, references_of
 from exporter.workflows.recipe import Lowering, Measuring, Recipe
 from exporter.workflows.variant import Variant
 from tests.lowering.models import a_star, dense, lowered, star
@@ -50,9 +50,8 @@ def proved(
     """The proof of a pair on the first images of a folder, which is evaluated too."""
     unpruned, variant = variants_of(reference or dense(), pruned, pair, measuring)
     pixels = first_images(found.files, pruned.vit.spec.preprocessing, "float32", 3)
-    (proof,) = prove(
-        unpruned, [variant], folder=None if noise else found, pixels=pixels
-    )
+    references = [*references_of(unpruned, [variant], pixels)]
+    (proof,) = prove(unpruned, [variant], references, None if noise else found)
     return proof
 
 
@@ -118,6 +117,19 @@ def test_what_labels_and_rounds_add(tmp_path: Path, labelled: bool) -> None:
     save_page(proof, pair.pruned.artefact, tmp_path / "report.html", pictures=drawn)
     page = (tmp_path / "report.html").read_text(encoding="utf-8")
     assert page.count('<div class="frames">') == len(proof.examples) == 7
+
+
+@pytest.mark.ort
+def test_what_pytorch_answered_is_not_asked_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = list_images(make_images(tmp_path / "images", classes=1))
+    variants = variants_of(dense(), star(), lowered_pair(tmp_path, star()), QUIET)
+    pixels = first_images(found.files, star().vit.spec.preprocessing, "float32", 3)
+    references = [*references_of(variants[0], variants[1:], pixels)]
+    monkeypatch.delattr(PrunedViT, "trace")
+    (report,) = prove(variants[0], variants[1:], references, None)
+    assert report.passed and report.parity.pruned.images == 3
 
 
 @pytest.mark.ort

@@ -25,12 +25,14 @@ from exporter.models.base import PrunableViT
 from exporter.pruning.pruned_vit import PrunedViT
 from exporter.records import Schedule
 from exporter.runtimes.base import Runner, TensorInfo
-from exporter.runtimes.choice import on_this_cpu, runner_for
+from exporter.runtimes.choice import runner_here
 from exporter.runtimes.playback_runner import recorded
 from exporter.runtimes.torch_runner import TorchRunner
 from exporter.schedule.macs import mean_macs
 from exporter.tensor_names import (
+    FORCED,
     IMAGES,
+    TRACING,
     Array,
     count_name,
     gap_name,
@@ -60,6 +62,14 @@ def reference_runner(
         device=str(pruned.vit.device),
         threads=threads,
     )
+
+
+def answers_of(
+    pruned: PrunedViT, images: Array, input_kind: InputKind
+) -> dict[str, Array]:
+    """Return what PyTorch answers and decides for images, which run in one batch, by the runner's names."""
+    with reference_runner(pruned, input_kind) as reference:
+        return reference.run({IMAGES: images})
 
 
 def patches_left_of(
@@ -119,24 +129,36 @@ def check(
     artefact = artefact_of(model)
     target = artefact.target
     name = f"{target.name}: {model.graph.name} ({pruned.method})"
+    reference = reference_runner(pruned, artefact.input_kind)
+    with openable(model) as content:
+        shipped = runner_here(content, target, threads, name=name)
+        return check_with(reference, shipped, model, images, threads=threads)
 
-    settings = on_this_cpu(target, threads)
 
+def check_with(
+    reference: Runner,
+    shipped: Runner,
+    model: onnx.ModelProto,
+    images: Array,
+    *,
+    threads: int = 0,
+) -> ParityReport:
+    """Compare a lowered model, which `shipped` runs, with its reference; see `check`."""
+    artefact = artefact_of(model)
+    tracing, forced = None, None
     with ExitStack() as files:
 
-        def runner(proto: onnx.ModelProto, role: str) -> Runner:
+        def variant(proto: onnx.ModelProto, role: str) -> Runner:
             content = files.enter_context(openable(proto))
-            return runner_for(content, target, settings, name=f"{name}{role}")
+            name = f"{shipped.name}, {role}"
+            return runner_here(content, artefact.target, threads, name=name)
 
+        if artefact.prunes:
+            tracing = variant(tracing_model(model), TRACING)
+            forced = variant(forced_model(model), FORCED)
+        spec = artefact.spec
         models = Models(
-            reference_runner(pruned, artefact.input_kind),
-            runner(model, ""),
-            tracing=runner(tracing_model(model), ", tracing")
-            if artefact.prunes
-            else None,
-            forced=runner(forced_model(model), ", forced") if artefact.prunes else None,
-            outputs=artefact.spec.outputs,
-            class_names=artefact.spec.class_names,
+            reference, shipped, tracing, forced, spec.outputs, spec.class_names
         )
         report = compare_lowered(models, artefact, in_batches(images, BATCHES))
     return with_range(report, largest_halves(model, images))
