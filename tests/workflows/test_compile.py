@@ -44,6 +44,7 @@ def test_a_model_in_memory(
         "calibration",
         "export, dense",
         "export, star",
+        "answers of PyTorch",
         "parity, dense",
         "parity, star",
         "agreement of classes",
