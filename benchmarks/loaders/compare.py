@@ -46,9 +46,16 @@ OPTIMUM = (
 )
 TRACT = ("tract==0.23.9",)
 WEBGPU = ("onnxruntime-webgpu==1.27.0",)
+CHROMIUM = "@sparticuz/chromium"
+# Whoever first asks where it is unpacks it; asked by two at a time, one would start what is half there.
+UNPACK = f"""
+import chromium from '{CHROMIUM}';
+process.env.TMPDIR = process.cwd();
+await chromium.executablePath();
+"""
 NPM = {
     "@huggingface/transformers": "4.3.1",
-    "@sparticuz/chromium": "147.0.0",
+    CHROMIUM: "147.0.0",
     "puppeteer-core": "24.43.1",
 }
 # SwiftShader has no fp16. Mesa's driver has it where the CPU converts it (F16C); Dawn refuses the one of Debian 12
@@ -156,7 +163,8 @@ def _row(name: str, loader: Callable[[Question], Array], question: Question) -> 
     except NotInstalledError as error:
         return Row(name, reason=f"{error}")
     except subprocess.CalledProcessError as error:
-        return Row(name, reason=f"{FAILED}, exit code {error.returncode}")
+        words = " ".join(f"{error.stderr}".split())
+        return Row(name, reason=f"{FAILED}, exit code {error.returncode}: {words}")
 
 
 def _pytorch(question: Question) -> Array:
@@ -227,7 +235,7 @@ def places_of(
     command = [python, HERE / "webgpu_places.py", *files, images]
     environment = {**os.environ, **vulkan_on_cpu(place, half=half)}
     done = subprocess.run(
-        command, env=environment, stdout=subprocess.PIPE, text=True, check=True
+        command, env=environment, capture_output=True, text=True, check=True
     )
     records = json.loads(done.stdout.splitlines()[-1])
     return [records[str(file)] for file in files]
@@ -245,7 +253,7 @@ def _swiftshader(place: Path) -> Path:
     driver = place / "swiftshader"
     if not (driver / "vk_swiftshader_icd.json").is_file():
         modules = node_modules(place / "npm", NPM)
-        packed = modules / "node_modules/@sparticuz/chromium/bin/swiftshader.tar.br"
+        packed = modules / f"node_modules/{CHROMIUM}/bin/swiftshader.tar.br"
         unpack = "process.stdout.write(zlib.brotliDecompressSync(fs.readFileSync(process.argv[1])))"
         done = subprocess.run(
             ["node", "-e", unpack, packed], stdout=subprocess.PIPE, check=True
@@ -294,7 +302,7 @@ def _fetched(url: str, sha256: str) -> bytes:
 def _printed(command: list[str | Path], folder: Path | None = None) -> Array:
     """Return the array that a command prints in its last line."""
     done = subprocess.run(
-        command, cwd=folder, stdout=subprocess.PIPE, text=True, check=True
+        command, cwd=folder, capture_output=True, text=True, check=True
     )
     return np.array(json.loads(done.stdout.splitlines()[-1]), np.float32)
 
@@ -326,6 +334,8 @@ def node_modules(place: Path, pins: dict[str, str]) -> Path:
         json.dumps({"dependencies": pins}), encoding="utf-8"
     )
     _install(["npm", "install", "--ignore-scripts", "--silent"], place)
+    if CHROMIUM in pins:
+        _install(["node", "--input-type=module", "--eval", UNPACK], place)
     _mark(place, pins)
     return place
 

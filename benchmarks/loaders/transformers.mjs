@@ -7,6 +7,7 @@ import { createRequire } from 'node:module';
 import { dirname, extname, resolve } from 'node:path';
 import { pathToFileURL } from 'node:url';
 
+process.env.TMPDIR = process.cwd(); // where compare.py has unpacked Chromium
 const TYPES = { '.js': 'text/javascript', '.mjs': 'text/javascript', '.json': 'application/json', '.wasm': 'application/wasm' };
 const packages = createRequire(pathToFileURL(resolve('package.json')));
 const library = packages.resolve('@huggingface/transformers');
@@ -56,7 +57,10 @@ async function inChromium() {
   const server = served().listen(0);
   const browser = await puppeteer.launch({
     args: [...chromium.args, '--enable-unsafe-webgpu', '--use-webgpu-adapter=swiftshader'],
-    executablePath: await chromium.executablePath(), headless: 'shell',
+    executablePath: await chromium.executablePath(),
+    headless: 'shell',
+    timeout: 0,
+    protocolTimeout: 0,
   });
   try {
     const page = await browser.newPage();

@@ -180,7 +180,7 @@ def _in_node(cases: list[Any]) -> list[Any]:
 def packages() -> Path:
     """A folder with Chromium, what drives it, and the library."""
     compare = script("loaders/compare.py")
-    drivers = ("@sparticuz/chromium", "puppeteer-core")
+    drivers = (compare.CHROMIUM, "puppeteer-core")
     pins = {name: compare.NPM[name] for name in drivers} | {"onnxruntime-web": VERSION}
     PLACE.mkdir(parents=True, exist_ok=True)
     try:

@@ -7,6 +7,7 @@ import { createRequire } from 'node:module';
 import { join, resolve } from 'node:path';
 import { pathToFileURL } from 'node:url';
 
+process.env.TMPDIR = process.cwd(); // where compare.py has unpacked Chromium
 const TYPES = { mjs: 'text/javascript', wasm: 'application/wasm' };
 const packages = createRequire(pathToFileURL(resolve('package.json')));
 const { default: chromium } = await import(pathToFileURL(packages.resolve('@sparticuz/chromium')));
