@@ -34,7 +34,6 @@ from exporter.formats.large_onnx import load_whole, save_onnx
 from exporter.lowering.pipeline import lower
 from exporter.models.base import PrunableViT
 from exporter.models.border import check_border
-from exporter.models.huggingface.instances import is_instance
 from exporter.models.identity import read_identity
 from exporter.models.own_module import (
     computes_in_fp32,
@@ -124,9 +123,11 @@ def loaded(request: ModelRequest, model: OwnModel | None = None) -> PrunableViT:
         with in_one_line(copied, name):
             plain = with_plain_layers(copied, name)
             in_fp32 = None if computes_in_fp32(plain) else deepcopy(plain).float()
+            if texts is not None:
+                # A tower is compared before it becomes a classifier, which its owner has not.
+                check_border(adapted(deepcopy(plain), text_embeddings=None), copied)
             vit = adapted(plain)
-            is_tower = texts and not is_instance(copied)
-            check_border(vit, None if is_tower else copied)
+            check_border(vit, copied if texts is None else None)
             if in_fp32 is not None:
                 vit = adapted(in_fp32)
                 vit.faithful = True

@@ -22,6 +22,8 @@ from exporter.models.spec import with_outputs
 from exporter.models.zero_shot import read_text_embeddings, zero_shot
 from exporter.pruning.pruned_vit import PrunedViT
 from exporter.schedule.plan import keep_everything
+from exporter.workflows.steps import loaded
+from tests.models.huggingface.saved import make
 from tests.vits import TINY_SHAPE, make_images, make_model, make_tower, random_images
 
 NAMES = ["zebra", "ant", "horse"]
@@ -94,6 +96,41 @@ def test_a_tower_without_projection_gets_the_texts_themselves(file: Path) -> Non
     assert model.state_dict().keys() == before.keys() and isinstance(
         model.head, nn.Identity
     )
+
+
+class Whitened(nn.Module):
+    """A tower whose embedding is scaled channel by channel."""
+
+    def __init__(self, tower: nn.Module, scales: torch.Tensor) -> None:
+        super().__init__()
+        self.tower = tower
+        self.register_buffer("scales", scales)
+
+    def forward(self, images: torch.Tensor) -> torch.Tensor:
+        values = self.tower(images)
+        values = getattr(values, "image_embeds", values)
+        scales: Any = self.scales
+        return values * scales
+
+
+@pytest.mark.parametrize("kind", ["timm", "library"])
+@pytest.mark.parametrize("alike", [True, False])
+def test_a_wrapper_that_changes_the_embedding_is_not_left_out(
+    tmp_path: Path, kind: str, alike: bool
+) -> None:
+    tower = make_tower().model if kind == "timm" else make("clip, projected")
+    channels = {"timm": 512, "library": 24}[kind]
+    file = tmp_path / "texts.npz"
+    np.savez(file, embeddings=texts(channels), names=np.array(NAMES))
+    scales = torch.ones(channels) if alike else torch.linspace(0.5, 2, channels)
+    request = ModelRequest("tower", text_embeddings=file)
+    wrapped = Whitened(tower, scales).eval()
+    if alike:
+        assert loaded(request, wrapped).spec.num_classes == len(NAMES)
+        assert loaded(request, tower).spec.num_classes == len(NAMES)
+        return
+    with pytest.raises(ModelError, match="embedding differs by"):
+        loaded(request, wrapped)
 
 
 def test_what_does_not_fit_is_one_line(file: Path, tmp_path: Path) -> None:
