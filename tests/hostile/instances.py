@@ -168,12 +168,34 @@ def _weightless(model: nn.Module) -> nn.Module:
     return model
 
 
+def _dropped(values: Tensor) -> Tensor:
+    return nn.functional.dropout(values, 0.5, training=True)
+
+
+def _blurred(images: Tensor) -> Tensor:
+    """Each pixel is the mean of its neighbours, of other patches too."""
+    return nn.functional.avg_pool2d(images, 3, 1, 1)
+
+
+def _with_kernel(change: Callable[[Any], nn.Module], model: nn.Module) -> nn.Module:
+    """The first convolution is changed: that of patches in all families."""
+    for place, module in model.named_modules():
+        if isinstance(module, nn.Conv2d):
+            model.set_submodule(place, change(module))
+            return model
+    raise AssertionError("no convolution")
+
+
 def _scrambled(values: Tensor) -> Tensor:
     return values.flip(-1)
 
 
 # Taken where the module and its copy compute the same all the same.
-OFTEN_TAKEN = ("a hook that changes values", "a hook that changes inputs")
+OFTEN_TAKEN = (
+    "a hook that changes values",
+    "a hook that changes inputs",
+    "a kernel of overlapping windows",
+)
 # A fault, and what the line says in every family.
 FAULTS: Mapping[str, tuple[Callable[[nn.Module], nn.Module], str]] = {
     "NaN": (partial(_weights, float("nan")), "NaN or infinity"),
@@ -218,6 +240,40 @@ FAULTS: Mapping[str, tuple[Callable[[nn.Module], nn.Module], str]] = {
         lambda model: Around(model, lambda output: output, lambda pixels: pixels / 2),
         "differs by|does not run",
     ),
+    "a temperature": (
+        lambda model: Around(model, lambda output: _logits(output) / 2),
+        "differs by|does not run",
+    ),
+    "chances in place of logits": (
+        lambda model: Around(model, lambda output: _logits(output).softmax(-1)),
+        "differs by|does not run",
+    ),
+    "some of the outputs": (
+        lambda model: Around(model, lambda output: _logits(output)[:, :3]),
+        "in place of|does not run",
+    ),
+    "a dictionary of other logits": (
+        lambda model: Around(model, lambda output: {"logits": _logits(output) + 1}),
+        "differs by|does not run",
+    ),
+    "a dictionary without logits": (
+        lambda model: Around(model, lambda output: {"scores": output}),
+        "it returns a dict, not a tensor",
+    ),
+    "a pair of outputs": (
+        lambda model: Around(model, lambda output: (output, output)),
+        "it returns a tuple, not a tensor",
+    ),
+    "noise in eval mode": (
+        partial(_replaced, lambda layer: Around(layer, _dropped)),
+        "Around|blocks.1",
+    ),
+    "a kernel of overlapping windows": (
+        partial(
+            _with_kernel, lambda layer: Around(layer, lambda values: values, _blurred)
+        ),
+        "does not run|patch_embed|conv_proj|projection|patch_embedding",
+    ),
     "outputs in another order": (
         partial(
             _forward, lambda usual, *images, **_: _first(usual(*images), _scrambled)
@@ -240,6 +296,10 @@ FAULTS: Mapping[str, tuple[Callable[[nn.Module], nn.Module], str]] = {
         for kind in (RuntimeError, KeyError, AssertionError, MemoryError)
     },
 }
+
+
+def _logits(output: Any) -> Any:
+    return getattr(output, "logits", output)
 
 
 def _first(output: Any, change: Callable[[Tensor], Tensor]) -> Tensor:
