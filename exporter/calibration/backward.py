@@ -284,12 +284,26 @@ def _embeds(vit: PrunableViT) -> bool:
     return any(output.kind == OutputKind.EMBEDDING for output in vit.outputs)
 
 
+def _unit_free(vit: PrunableViT) -> list[Float[Tensor, "o d"]]:
+    """Return the weights of the classifiers; those of each value at length 1: relevance is averaged over values."""
+    weights = [head.linear.weight for head in vit.classifiers]
+    if all(output.kind != OutputKind.VALUES for output in vit.outputs):
+        return weights
+    lengths = torch.stack(weights).norm(dim=(0, 2)).unsqueeze(1)
+    lengths = lengths.clamp_min(torch.finfo(lengths.dtype).tiny)
+    return [weight / lengths for weight in weights]
+
+
 def _read(
     vit: PrunableViT, seen: ModelTrace, classes: Classes
 ) -> list[tuple[int | None, Float[Tensor, "b k d"]]]:
     """Return each token that the head reads, None for the pooled patches, and the weights of what is explained."""
     if not _embeds(vit):
-        return [(head.token, head.linear.weight[classes]) for head in vit.classifiers]
+        weights = _unit_free(vit)
+        return [
+            (head.token, weight[classes])
+            for head, weight in zip(vit.classifiers, weights, strict=True)
+        ]
     direction = F.normalize(seen.logits, dim=-1)
     for projection in vit.classifiers:
         direction = direction @ projection.linear.weight
