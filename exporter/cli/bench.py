@@ -88,8 +88,8 @@ def _models(
 
 def _print(result: Bench) -> None:
     dense, pruned = result.macs.dense / 1e9, result.macs.pruned / 1e9
-    gmacs = f"{dense:.2f} → {pruned:.2f} GMACs"
-    saved = 1 - pruned / dense
+    gmacs = f"{dense:.3f} → {pruned:.3f} GMACs"
+    saved = f"{1 - pruned / dense:.1%} of the dense file's multiply-adds saved"
     title = f"{result.model}, {schedule_words(result.schedule, saved)}: {gmacs}"
     columns = ("batch", "img/s", "median ms", "p99 ms", *COMPARED)
     print_table(title, columns, [row for at in result.batches for row in _rows(at)])
@@ -137,6 +137,7 @@ def _lines(result: Bench) -> Iterator[str]:
     if result.runtime == ONNXRUNTIME_CPU.name and result.lacks_selection:
         yield "selection cost: not measured here, where the libraries that export models are not installed"
     yield break_even_words(result.batches)
+    yield "speed-up: the median of what each round gives, not the ratio of two medians"
     hardware, settings = result.hardware, result.settings
     threads, cpus = "one thread per physical core", f"{hardware.usable_cpus} CPUs"
     if hardware.cpu_quota is not None:
@@ -193,7 +194,7 @@ def break_even_words(measured: Sequence[AtBatch]) -> str:
     """Return a sentence that names the break-even batch."""
     least = break_even(measured)
     if least is None:
-        return "pruning is not faster at the largest batch measured"
+        return "pruning is not shown to be faster at the largest batch measured"
     return f"pruning is faster from batch {least} on, of those measured"
 
 

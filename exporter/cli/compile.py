@@ -111,7 +111,8 @@ def print_reports(by_method: Mapping[Method, Report], out: Path) -> None:
     for method, report in by_method.items():
         table.append(_row(method, _cells(report), "pruned"))
     print_lines(f"{report.schedule.method}: {report.sentence}" for report in reports)
-    how = schedule_words(first.schedule, first.gmacs.saved) if alone else first.target
+    saved = f"{first.gmacs.saved:.1%} of your model's multiply-adds saved"
+    how = schedule_words(first.schedule, saved) if alone else first.target
     batch = f", batch {first.batch}" if first.speed else ""
     print_table(f"{first.model}, {how}{batch}", ("", *columns), table)
     lines = list(_lines(reports))

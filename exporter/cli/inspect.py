@@ -66,7 +66,9 @@ def _text(value: Any) -> str:
         return str(value)
     if isinstance(value[0], Mapping):
         return f"{len(value)} entries (--json)"
-    shown = ", ".join(_text(item) for item in value[:MOST_VALUES])
+    texts = [_text(item) for item in value[:MOST_VALUES]]
+    has_commas = any(", " in text for text in texts)
+    shown = ("; " if has_commas else ", ").join(texts)
     return (
         shown
         if len(value) <= MOST_VALUES

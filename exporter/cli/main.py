@@ -125,7 +125,8 @@ def _run(argv: Sequence[str] | None) -> int:
     if unknown:
         if key := recipe_key(unknown[0], arguments):
             raise RecipeError(unknown[0], "no flag of this verb", key)
-        arguments.parser.error(f"unrecognized arguments: {' '.join(unknown)}")
+        nearest = arguments.parser.nearest_flags(unknown[0])
+        arguments.parser.error(f"unrecognized arguments: {' '.join(unknown)}{nearest}")
     _log(quiet=arguments.quiet, verbose=arguments.verbose)
     if threads := within_quota():
         # Read by PyTorch and NumPy when they are imported.

@@ -30,7 +30,7 @@ NAMED = 5
 PACE_S = 600.0
 
 # Seconds until the first line of progress of a stage, and between two, where stderr is no terminal.
-FIRST_S, TOLD_S = 1.0, 30.0
+FIRST_S, TOLD_S = 10.0, 30.0
 
 
 def percent_interval(interval: Interval) -> str:
@@ -39,11 +39,9 @@ def percent_interval(interval: Interval) -> str:
     return f"{low:.2%} to {high:.2%}"
 
 
-def schedule_words(schedule: Schedule, saved: float | None = None) -> str:
-    """Return how a schedule prunes, in short, and how much: the share of the multiply-adds, else its rho."""
-    amount = schedule.rho_words
-    if saved is not None:
-        amount = f", {saved:.1%} of the multiply-adds saved"
+def schedule_words(schedule: Schedule, saved: str = "") -> str:
+    """Return how a schedule prunes, in short, and how much: what is saved, in words, else its rho."""
+    amount = f", {saved}" if saved else schedule.rho_words
     return f"{schedule.method}, {schedule.reduce}{amount}"
 
 

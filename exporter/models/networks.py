@@ -28,7 +28,7 @@ from exporter.models.huggingface.repository import (
     require_whole,
 )
 from exporter.models.identity import CHECKPOINT, Identity, read_identity
-from exporter.models.listed import model_list
+from exporter.models.listed import listed, model_list
 from exporter.models.lvvit import LVVITS, LvVit
 from exporter.models.provenance import REQUEST, WHOLE_PREPROCESSING, overridden
 from exporter.models.request import ModelRequest
@@ -298,7 +298,9 @@ def _building(source: Source, expected: str) -> Iterator[None]:
         if source.architecture.startswith(TIMM_HUB):
             got = f"no answer ({reason})"
             raise HubError(source.architecture, got, hub) from None
-        got = f"no pretrained weights ({reason})"
+        answer = listed(ModelRequest(source.name))
+        refusal = f"; it is {answer.reason}" if answer and answer.reason else ""
+        got = f"no pretrained weights ({reason}){refusal}"
         raise ModelError(source.name, got, hub, "or give --checkpoint FILE") from None
 
 

@@ -54,7 +54,10 @@ class Parser(argparse.ArgumentParser):
     """Parse the flags of a command or a verb; a usage error is one line, like every other error."""
 
     def __init__(self, **options: Any) -> None:
-        super().__init__(**{"formatter_class": _Layout, **options})
+        # What is short for a flag of one verb is another flag, or none, of the next.
+        super().__init__(
+            **{"formatter_class": _Layout, "allow_abbrev": False, **options}
+        )
         self.register("type", Path, _path)
         # Made in their order; the help leaves out those without flags, and shows the last one last.
         self._by_title = {title: self.add_argument_group(title) for title in GROUPS}
@@ -88,6 +91,14 @@ class Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         """Print a usage error as one line, and exit with 2."""
         self.exit(2, f"error: {message} | see {self.prog} --help\n")
+
+    def nearest_flags(self, word: str) -> str:
+        """Return which flags a word may have meant, as the end of a line; "" for none."""
+        name = word.partition("=")[0]
+        flags = [flag for flag in self._option_string_actions if flag.startswith("--")]
+        longer = [flag for flag in flags if flag.startswith(name)]
+        nearest = longer or get_close_matches(name, flags)
+        return f" | nearest: {', '.join(nearest)}" if nearest else ""
 
     def _needed(self) -> Iterator[str]:
         """Yield the positional arguments and the flags without which the command is refused."""

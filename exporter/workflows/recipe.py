@@ -135,7 +135,7 @@ class Measuring(Settings):
     )
     rounds: Natural = option(
         20,
-        "Rounds of the throughput comparison; 0: no comparison.",
+        "Rounds of the throughput comparison, at least 5; 0: no comparison.",
         group="measurement",
     )
     threads: Threads = threads_option(flag=False)

@@ -206,4 +206,4 @@ def test_load_and_selection_cost_where_they_were_measured(
 
 def test_from_which_batch_on_it_pays() -> None:
     assert "batch 4" in break_even_words([at_batch(4)])
-    assert "not faster" in break_even_words([])
+    assert "not shown to be faster" in break_even_words([])

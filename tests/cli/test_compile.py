@@ -388,7 +388,7 @@ def test_what_it_prints(
     assert shown.code == 0
     for text in (
         "vit_tiny_patch16_224, star, drop, ",
-        "% of the multiply-adds saved",
+        "% of your model's multiply-adds saved",
         "GMACs",
         "PASSED",
         "same class",

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from exporter.cli.inspect import _text
 from tests.commands import Command
 
 
@@ -48,3 +49,8 @@ def says_what_it_is(star_export: Command, path: Path, kind: str) -> None:
     assert f"kind: {kind}" in lines
     names = {line.partition(":")[0] for line in lines if line[0] != " "}
     assert names == {key.replace("_", " ") for key in described.json}
+
+
+def test_values_with_commas_are_told_apart() -> None:
+    assert _text(["deer", "dog, hound"]) == "deer; dog, hound"
+    assert _text(["deer", "dog"]) == "deer, dog"

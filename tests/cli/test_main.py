@@ -88,6 +88,13 @@ def test_so_is_one_of_training_where_a_verb_trains(star_export: Command) -> None
     )
 
 
+def test_a_part_of_a_flag_is_no_flag(star_export: Command) -> None:
+    words = star_export("eval", "--images", "x", "--image", "x").error
+    assert words.startswith(
+        "error: unrecognized arguments: --image | nearest: --images"
+    )
+
+
 def test_help_ends_with_the_advanced_flags_and_the_exit_codes(
     star_export: Command,
 ) -> None:

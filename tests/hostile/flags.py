@@ -24,7 +24,6 @@ NO_MEMORY = (
     f"{COMPILE} --batch 2000000000",
     f"{TUNE} --batch 2000000000",
     f"{FINETUNE} --batch-size 2000000000",
-    f"{FINETUNE} --batch 2000000000",
     f"{BENCH} --batches 1,2000000000",
 )
 
@@ -198,7 +197,7 @@ COMBINED = (
         TUNE,
         ("--max-drop -1", "max-drop"),
         ("--max-drop 1 --max-ms 5", "max_ms"),
-        ("--speedup 1.5", "need one goal: max_drop, max_ms or speedup"),
+        ("--speedup 1.5", "need one of max_drop, max_ms, speedup"),
         ("--speedup 1", "speedup"),
         ("--rounds 0", "--rounds"),
         ("--rates 2=0.5", "--rates"),

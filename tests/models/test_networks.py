@@ -106,6 +106,8 @@ def test_pretrained_weights_that_cannot_be_had_are_one_line(
         match=r"no pretrained weights \(OSError\).*or give --checkpoint FILE",
     ):
         create(source(), pretrained=True)
+    with pytest.raises(ModelError, match="; it is a ResNet, which has no adapter"):
+        create(source("resnet50"), pretrained=True)
     with pytest.raises(
         ModelError, match=r"no weights .*TokenLabeling.* give --checkpoint FILE"
     ):

@@ -255,7 +255,7 @@ class Report:
             words = {
                 "faster": f"{gain.median:.2f} × as fast",
                 "slower": f"slower ({gain.median:.2f} ×)",
-                "undecided": "no faster",
+                "undecided": "not shown to be faster",
             }
             parts.append(f"{words[gain.outcome]} at batch {at_batch.batch}")
         text = ", ".join([*parts, self.quality])

@@ -9,6 +9,7 @@ from typing import Annotated, Any
 
 from msgspec import Meta
 
+from exporter.errors import RecipeError
 from exporter.evaluation.accuracy import Predictions
 from exporter.evaluation.benchmark import Ratio, Throughput, ratio_of
 from exporter.evaluation.loss import PairResult, compare_predictions, loss_of
@@ -21,6 +22,7 @@ from exporter.workflows.tuning.ways import Candidate, Way
 
 Above1 = Annotated[float, Meta(gt=1, le=LARGEST, description="a number above 1")]
 
+GOALS = ("max_drop", "max_ms", "speedup")
 METRICS = ("top1", "agreement")
 # Standard errors that are added to a loss.
 ERRORS = 2.0
@@ -68,10 +70,10 @@ class TuneSettings(Settings):
     def check(self) -> None:
         """Raise RecipeError unless exactly one goal is given."""
         super().check()
-        goals = sum(
-            goal is not None for goal in (self.max_drop, self.max_ms, self.speedup)
-        )
-        self.require("max_drop", goals == 1, "one goal: max_drop, max_ms or speedup")
+        goals = [name for name in GOALS if getattr(self, name) is not None]
+        if len(goals) != 1:
+            got = " and ".join(goals) or "none"
+            raise RecipeError("goal", got, f"one of {', '.join(GOALS)}")
 
     def reached(self, median_ms: float, gain: Ratio) -> bool:
         """Whether a time reaches the goal; where that is a loss, whether it is better than the unpruned model's."""

@@ -161,9 +161,7 @@ class Search:
     def rates(self) -> dict[str, float]:
         """Images per second of the unpruned model on every target."""
         targets = dict.fromkeys((*self.targets, ONNXRUNTIME))
-        with self.stages.stage(
-            f"speed of the unpruned model on {len(targets)} targets"
-        ):
+        with self.stages.stage("speed of the unpruned model on each target"):
             speeds = self.speeds([UNPRUNED.on(target.name) for target in targets])
         rates = {}
         for candidate, timed in speeds.items():
@@ -281,7 +279,7 @@ class Search:
         points = [*known]
         measured = {point.candidate.on("") for point in known}
         left = [candidate for candidate in candidates if candidate not in measured]
-        stage = f"speed and loss of {len(left)} candidates on {len(targets)} targets"
+        stage = f"speed and loss of {len(left)} candidates on each target"
         with self.stages.stage(stage) as advance:
             for done, candidate in enumerate(left, 1):
                 best = chosen(points, self.settings)
