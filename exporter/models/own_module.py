@@ -17,12 +17,14 @@ from torch.nn.utils import parametrize, prune
 
 from exporter.errors import CheckpointError, ModelError, UserError, reason_of
 from exporter.models.border import LIBRARIES, ROUNDED_WITHIN
+from exporter.models.huggingface.instances import is_instance
 
 EXPECTED = "a module of parameters and of layers as their libraries have them"
 MERGE = (
     "merge what is added to its layers first, e.g. merge_and_unload() of adapters; or write an "
     "adapter: docs/models.md"
 )
+UNLIKE = "merge it, and compare what the model gives before and after; or write an adapter: docs/models.md"
 # What Python and PyTorch say where an attribute is missing.
 LACKS = re.compile(r"'(\w+)' object has no attribute '(\w+)'")
 SEED = 0
@@ -55,29 +57,18 @@ def with_plain_layers(model: nn.Module, name: str) -> nn.Module:
     """Return a copy whose masked, parametrized and wrapped layers are plain ones; the model itself if all are.
 
     Raises:
-        ModelError: A weight is computed from other tensors in another way.
+        ModelError: A weight is computed from other tensors in another way, or a model of Hugging Face's library,
+            which becomes timm's, embeds patches otherwise than by a convolution.
     """
     with in_one_line(model, name):
         plain = deepcopy(model)
-        has_masks = _remove_masks(plain)
-        merged, settled = 0, list[str]()
-        for place, module in [*plain.named_modules(remove_duplicate=False)]:
-            is_within = place.startswith(tuple(f"{wrapper}." for wrapper in settled))
-            if not place or is_within or not _may_be_wrapped(module):
-                continue
-            layer = _merged(module)
-            if layer is not None:
-                plain.set_submodule(place, layer)
-                merged += 1
-            # What is in the wrapper of a kernel takes images, not tokens.
-            if layer is not None or _is_kernel(module):
-                settled.append(place)
+        changes = (_remove_masks(plain), _merge_wrapped(plain, name))
     for place, module in plain.named_modules():
         if _computes_weight(module):
             got = f"{place}.weight, a tensor that is computed from others"
             hint = "write its value into a parameter of a plain layer"
             raise ModelError(name, got, "parameters in its place", hint)
-    return plain if has_masks or merged else model
+    return plain if any(changes) else model
 
 
 def _remove_masks(model: nn.Module) -> bool:
@@ -91,6 +82,28 @@ def _remove_masks(model: nn.Module) -> bool:
     for module, mask in masks:
         prune.remove(module, mask._tensor_name)
     return bool(masks)
+
+
+def _merge_wrapped(model: nn.Module, name: str) -> bool:
+    """Put plain layers in the place of those that wrap or compute others; return whether there are any."""
+    is_merged, settled = False, list[str]()
+    for place, module in [*model.named_modules(remove_duplicate=False)]:
+        is_within = place.startswith(tuple(f"{wrapper}." for wrapper in settled))
+        if not place or is_within or not _may_be_wrapped(module):
+            continue
+        layer, is_kernel = _merged(module), _is_kernel(module)
+        if layer is not None:
+            model.set_submodule(place, layer)
+            is_merged = True
+        elif is_kernel and any(map(is_instance, model.modules())):
+            got = (
+                f"{place}, a {type(module).__name__} that is no convolution of patches"
+            )
+            raise ModelError(name, got, "one that is", UNLIKE)
+        # What is in the wrapper of a kernel takes images, not tokens.
+        if layer is not None or is_kernel:
+            settled.append(place)
+    return is_merged
 
 
 def _may_be_wrapped(module: nn.Module) -> bool:
