@@ -63,9 +63,9 @@ def test_a_towers_embedding_agrees(
     assert output.kind == "embedding"
     assert output.measure == "cosine"
     assert (
-        output.agreement is not None
-        and output.agreement > 0.999
-        and output.top5_agreement is None
+        output.agreement.value is not None
+        and output.agreement.value > 0.999
+        and output.agreement.top5 is None
     )
     assert [check.name for check in report.checks][-1] == "embedding_cosine"
     assert "max |Δembedding|" in explain(report)[1]
@@ -109,7 +109,7 @@ def test_outputs_of_every_kind_agree(
         "top1",
         *["cosine"] * 3,
     ]
-    assert report.outputs[1].agreement == 1.0
+    assert report.outputs[1].agreement.value == 1.0
 
 
 @pytest.mark.ort

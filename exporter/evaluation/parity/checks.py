@@ -62,6 +62,19 @@ class LayerParity:
 
 
 @dataclass(frozen=True)
+class OutputAgreement:
+    """In how many of some images an output agrees with the reference's.
+
+    `value` is what `OutputParity.measure` says, a share with its 95 % interval (Wilson) or the lowest cosine, which
+    has none; None where there is no image. `top5` is the shared part of the five best classes, None but for logits.
+    """
+
+    value: float | None = None
+    interval: Interval | None = None
+    top5: float | None = None
+
+
+@dataclass(frozen=True)
 class OutputParity:
     """One output of a model, and how far the shipped one differs from the reference's.
 
@@ -76,8 +89,7 @@ class OutputParity:
     its deviations, and differences and deviation are its own; "" for other kinds. `agreement` is over images that
     keep the same patches on both sides, `agreement_all` over all images, `agreement_forced` over all images with
     forced decisions; of classes, over those whose best class the reference has clear of the next
-    (`Tolerance.class_margin`). Each has the 95 % interval (Wilson) of its share beside it, None for a cosine.
-    `top5_agreement` is the shared part of the five best classes, None but for logits.
+    (`Tolerance.class_margin`).
     """
 
     name: str
@@ -89,14 +101,9 @@ class OutputParity:
     max_abs_diff_tracing: float | None
     diff_needed_per_std: float | None
     measure: str
-    agreement: float | None
-    interval: Interval | None
-    agreement_all: float | None
-    interval_all: Interval | None
-    agreement_forced: float | None
-    interval_forced: Interval | None
-    top5_agreement: float | None = None
-    top5_agreement_all: float | None = None
+    agreement: OutputAgreement
+    agreement_all: OutputAgreement
+    agreement_forced: OutputAgreement
     worst: str = ""
 
 
@@ -183,22 +190,18 @@ def _agreement_checks(
     if not output.measure:
         return []
     if output.measure not in SHARES:
-        return [
-            _check(f"{output.name}_{output.measure}", agreement, ">=", tolerance.cosine)
-        ]
-    interval = output.interval_forced if forced else output.interval
+        name = f"{output.name}_{output.measure}"
+        return [_check(name, agreement.value, ">=", tolerance.cosine)]
     clear = _clear(measured.outputs[output.name], output.std, tolerance)
     images = measured.finite if forced else measured.steady
     tied = bool(images.any()) and not (images & clear).any()
     measure, allowed = output.measure, tolerance.top1_agreement
-    checks = [_equal_classes(measure, agreement, interval, allowed, tied=tied)]
+    checks = [_equal_classes(measure, agreement, allowed, tied=tied)]
     if measured.layers:
-        share = output.agreement_all
-        interval = output.interval_all
         allowed = tolerance.top1_agreement_all
         tied = bool(measured.finite.any()) and not (measured.finite & clear).any()
         checks.append(
-            _equal_classes(f"{measure}_all", share, interval, allowed, tied=tied)
+            _equal_classes(f"{measure}_all", output.agreement_all, allowed, tied=tied)
         )
     return checks
 
@@ -209,12 +212,7 @@ def _clear(differences: OutputDifferences, std: float, tolerance: Tolerance) -> 
 
 
 def _equal_classes(
-    name: str,
-    share: float | None,
-    interval: Interval | None,
-    allowed: float,
-    *,
-    tied: bool,
+    name: str, agreement: OutputAgreement, allowed: float, *, tied: bool
 ) -> Check:
     """Check that the interval of a share reaches what is allowed: a few images do not fail by chance.
 
@@ -229,12 +227,11 @@ def _equal_classes(
             True,
             "the best two classes nearly tie, or labels are nearly 0, in every image",
         )
-    if interval is None:
+    if agreement.interval is None:
         return _check(name, None, ">=", allowed)
-    low, high = interval
-    detail = (
-        f"equal on {share:.2%} of the images, 95 % interval {low:.3g} to {high:.3g}"
-    )
+    low, high = agreement.interval
+    equal = f"equal on {agreement.value:.2%} of the images"
+    detail = f"{equal}, 95 % interval {low:.3g} to {high:.3g}"
     return _check(name, high, ">=", allowed, detail)
 
 
@@ -366,18 +363,14 @@ def _output(
     diff = _largest(differences.diff[steady, unit])
     forced = None
     tracing = None
-    by_measure, forced_by_measure = differences.agreements, dict[str, Array]()
+    forced_agreement = OutputAgreement()
     if measured.layers:
         forced = _largest(differences.forced_diff[finite, unit])
         tracing = _largest(differences.tracing_diff[finite, unit])
-        forced_by_measure = differences.forced_agreements
+        forced_agreement = _agreement(
+            measure, differences.forced_agreements, finite & clear
+        )
     largest = [value for value in (diff, forced, tracing) if value is not None]
-    agreement, interval = _summary(measure, by_measure, steady & clear)
-    agreement_all, interval_all = _summary(measure, by_measure, finite & clear)
-    agreement_forced, interval_forced = _summary(
-        measure, forced_by_measure, finite & clear
-    )
-    top5 = differences.agreements.get("top5", np.empty(0))
     return OutputParity(
         name=output.name,
         kind=output.kind,
@@ -388,14 +381,9 @@ def _output(
         max_abs_diff_tracing=tracing,
         diff_needed_per_std=max(largest) / std if largest and std else None,
         measure=measure,
-        agreement=agreement,
-        interval=interval,
-        agreement_all=agreement_all,
-        interval_all=interval_all,
-        agreement_forced=agreement_forced,
-        interval_forced=interval_forced,
-        top5_agreement=_mean(top5[steady]) if top5.size else None,
-        top5_agreement_all=_mean(top5[finite]) if top5.size else None,
+        agreement=_agreement(measure, differences.agreements, steady & clear),
+        agreement_all=_agreement(measure, differences.agreements, finite & clear),
+        agreement_forced=forced_agreement,
         worst=output.numbers(class_names)[unit] if output.units > 1 else "",
     )
 
@@ -430,20 +418,19 @@ def _layer(result: LayerResult, merge: MergeResult | None) -> LayerParity:
     )
 
 
-def _mean(values: Array) -> float | None:
-    return float(values.mean()) if values.size else None
-
-
-def _summary(
+def _agreement(
     measure: str, by_measure: Mapping[str, Array], images: Array
-) -> tuple[float | None, Interval | None]:
-    """Return the share of images and its interval; of cosines the lowest, which has none; nothing unmeasured."""
-    values = by_measure[measure][images] if measure in by_measure else np.empty(0)
-    if not values.size:
-        return None, None
-    if measure in SHARES:
-        return _mean(values), wilson(float(values.sum()), values.size)
-    return float(values.min()), None
+) -> OutputAgreement:
+    """Return the agreement of the chosen images, [images] of bools; `by_measure` has a value an image."""
+    if measure not in by_measure or not images.any():
+        return OutputAgreement()
+    values = by_measure[measure][images]
+    if measure not in SHARES:
+        return OutputAgreement(float(values.min()))
+    interval = wilson(float(values.sum()), values.size)
+    top5 = by_measure.get("top5")
+    shared = None if top5 is None else float(top5[images].mean())
+    return OutputAgreement(float(values.mean()), interval, shared)
 
 
 def with_range(report: ParityReport, largest: Mapping[str, float]) -> ParityReport:

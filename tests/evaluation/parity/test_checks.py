@@ -5,7 +5,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from exporter.evaluation.parity.checks import ParityReport, report_on
+from exporter.evaluation.parity.checks import (
+    OutputAgreement,
+    ParityReport,
+    report_on,
+)
 from exporter.evaluation.parity.differences import Differences
 from exporter.evaluation.parity.tolerance import Tolerance
 from exporter.intervals import wilson
@@ -49,7 +53,7 @@ def test_models_that_agree_pass_every_check() -> None:
     assert report.outputs[0].max_abs_diff_forced == 0.0
     assert report.kept_set_overlap == 1
     assert (report.first_differing_layer, report.largest_flip_margin) == (None, None)
-    assert (report.outputs[0].agreement, report.outputs[0].top5_agreement) == (1, 1)
+    assert report.outputs[0].agreement == OutputAgreement(1.0, wilson(6, 6), 1.0)
 
 
 def test_an_output_more_fails_the_interface() -> None:
@@ -201,8 +205,8 @@ def test_another_class_within_the_logit_tolerance_fails_top1() -> None:
         with_outputs(getattr(family, role), nearly_tied(winner))  # type: ignore[arg-type]
     report = compared(family)
     assert failing(report) == ["top1", "top1_all"]
-    assert report.outputs[0].agreement == pytest.approx(5 / 6)
-    assert report.outputs[0].top5_agreement == 1
+    assert report.outputs[0].agreement.value == pytest.approx(5 / 6)
+    assert report.outputs[0].agreement.top5 == 1
 
 
 def dense_family() -> Family:
@@ -358,7 +362,7 @@ def test_an_image_whose_best_classes_nearly_tie_is_not_asked_for_its_class(
     logits.agreements["top1"] = np.array([0.0, 1.0, 1.0, 1.0])
     made = report(replace(what, outputs={"logits": logits}), std=std)
     assert failing(made) == fails
-    assert made.outputs[0].agreement == (0.75 if fails else 1.0)
+    assert made.outputs[0].agreement.value == (0.75 if fails else 1.0)
 
 
 def test_where_every_image_is_nearly_tied_there_is_no_class_to_ask_for() -> None:
@@ -367,7 +371,7 @@ def test_where_every_image_is_nearly_tied_there_is_no_class_to_ask_for() -> None
     logits.agreements["top1"] = np.zeros(4)
     made = report(replace(what, outputs={"logits": logits}))
     assert made.passed
-    assert (made.checks[-1].measured, made.outputs[0].agreement) == (None, None)
+    assert (made.checks[-1].measured, made.outputs[0].agreement.value) == (None, None)
     assert "nearly tie" in made.checks[-1].detail
 
 
@@ -383,7 +387,7 @@ def test_classes_of_images_that_flip_count_too(others: int, fails: list[str]) ->
     )
     made = report(what)
     assert failing(made) == fails
-    assert made.outputs[0].agreement == 1.0
-    assert made.outputs[0].interval_all == wilson(220 - others, 220)
+    assert made.outputs[0].agreement.value == 1.0
+    assert made.outputs[0].agreement_all.interval == wilson(220 - others, 220)
     check = made.checks[-1]
     assert (check.name, check.measured) == ("top1_all", wilson(220 - others, 220)[1])

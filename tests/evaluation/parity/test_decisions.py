@@ -257,7 +257,10 @@ def test_where_every_image_merges_otherwise_forced_decisions_are_judged() -> Non
 
     report = compared(merging_family(rejoin_in_all, gap=0.0))
     assert (failing(report), report.flipped_images) == ([], report.images)
-    assert (report.outputs[0].max_abs_diff, report.outputs[0].agreement) == (None, None)
+    assert (report.outputs[0].max_abs_diff, report.outputs[0].agreement.value) == (
+        None,
+        None,
+    )
     details = {check.name: check.detail for check in report.checks}
     assert details["logits"] == "every image flips: with forced decisions"
 

@@ -68,9 +68,9 @@ def test_where_every_image_flips_the_logits_are_those_of_forced_indices() -> Non
     (logits,) = report.outputs
     assert logits.max_abs_diff is None
     assert logits.max_abs_diff_forced == 0.0
-    assert logits.agreement is None
+    assert logits.agreement.value is None
     assert not set(failing(report)) & {"logits", "forced_logits", "top1"}
-    assert report.outputs[0].agreement_all is not None
+    assert report.outputs[0].agreement_all.value is not None
 
 
 def test_only_the_first_flipped_layer_of_an_image_counts() -> None:
