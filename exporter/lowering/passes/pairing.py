@@ -3,7 +3,6 @@
 from dataclasses import dataclass
 
 import numpy as np
-import onnx
 import onnx_graphsurgeon as gs
 
 from exporter.artefact import Artefact
@@ -119,23 +118,26 @@ def _closest(
     """Write how unlike each patch of the first set is to the one that it would join, and this one's place.
 
     Both are [batch, first]. The first patch's weight comes last, since it decides nothing about its partner:
-    ((1 − c) · b^¼) · a^¼, where (1 − c) · b^¼ is b^¼ − c · b^¼.
+    ((1 − c) · b^¼) · a^¼, where (1 − c) · b^¼ is b^¼ − c · b^¼. Lengths and weights are those of all tokens, at
+    once: for one image, a node takes longer than what it computes.
     """
     first, second = sets.take(op, keys, sets.prefix)
     products = op.MatMul(first, op.Transpose(second, perm=TRANSPOSED), name="products")
-    factor = op.Transpose(shortened(op, second), perm=TRANSPOSED)
+    scale_first, scale_second = sets.take(op, shortened(op, keys), sets.prefix)
+    factor = op.Transpose(scale_second, perm=TRANSPOSED)
     weight: gs.Variable | float = 0.0
     if sizes:
-        of_first, of_second = sets.take(op, sizes[0], sets.prefix)
-        weight = op.Unsqueeze(size_weight(op, of_second), [1])
+        weights = size_weight(op, sizes[0])
+        weight_first, weight_second = sets.take(op, weights, sets.prefix)
+        weight = op.Unsqueeze(weight_second, [1])
         factor = op.Mul(factor, weight)
-    cosine = op.Mul(op.Mul(products, factor), shortened(op, first), name="cosine")
+    cosine = op.Mul(op.Mul(products, factor), scale_first, name="cosine")
     unlike = op.Sub(weight, cosine, name="unlike")
     outs = f"{op.prefix}/least", f"{op.prefix}/closest"
     least, partner = op.several("TopK", unlike, [1], outs=outs, axis=2, largest=0)
     novelty = op.Squeeze(least, [2], name="novelty")
     if sizes:
-        novelty = op.Mul(novelty, size_weight(op, of_first), name="weighed")
+        novelty = op.Mul(novelty, weight_first, name="weighed")
     return novelty, op.Squeeze(partner, [2])
 
 
@@ -152,12 +154,12 @@ def _expand_means(
     partners, _ = sets.take(op, into, 0)
     places = np.arange(sets.staying, sets.kept)[:, None]
     joins = op.Equal(op.Unsqueeze(partners, [1]), places)
-    weights = op.Cast(joins, to=onnx.TensorProto.FLOAT)
+    size: gs.Variable | float = 1.0
     own: gs.Variable | float = 1.0
     if sizes:
         of_first, of_second = sets.take(op, sizes[0], sets.prefix)
-        weights = op.Mul(weights, op.Unsqueeze(of_first, [1]))
-        own = op.Unsqueeze(of_second, [2])
+        size, own = op.Unsqueeze(of_first, [1]), op.Unsqueeze(of_second, [2])
+    weights = op.Where(joins, size, 0.0)
     total = op.Add(op.ReduceSum(weights, [2], keepdims=1), own)
     shares = op.Div(weights, total, name="shares")
     own_share = op.Div(own, total, name="own_share")

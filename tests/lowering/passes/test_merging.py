@@ -148,6 +148,7 @@ def test_of_equal_cosines_the_lower_position_stays_and_is_joined(
 def test_the_sets_are_slices_and_one_product_compares_them() -> None:
     counts = operators(pairing(9, 7, 1, packed=False))
     assert (counts["MatMul"], counts["TopK"]) == (1, 3)
+    assert counts["Div"] == 1  # the lengths of all keys
     assert operators(pairing(9, 5, 1, packed=False))["TopK"] == 1
 
 
