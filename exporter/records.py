@@ -202,7 +202,8 @@ class Schedule:
     Token counts are rounded up to a multiple of `round_to`. `reduce` names a row of `exporter.schedule.methods`:
     how the patches that a layer does not keep are reduced. Of the queries whose attention scores patches, where all
     tokens' does, every `query_stride`-th is read. `embedded` is how many patches reach the first layer where some
-    merge before it, in a layer 0; None: all.
+    merge before it, in a layer 0; None: all. `along_curve` says whether patches stand along `exporter.ops.curve`
+    before any merge; in ToMe, and in files from before there was a curve, they stand row by row.
     """
 
     method: Method
@@ -220,6 +221,7 @@ class Schedule:
     reduce: str = "drop"
     query_stride: Positive = 1
     embedded: Positive | None = None
+    along_curve: bool = False
 
     @property
     def adaptive(self) -> bool:

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from exporter.artefact import output_names
 from exporter.models.base import PrunableViT, Seen
+from exporter.ops.curve import along_curve
 from exporter.ops.merging import merge_into, pair_tokens
 from exporter.ops.selection import cdf_retain, cdf_retain_padded, keep_top_k
 from exporter.pruning.scores import (
@@ -88,6 +89,8 @@ class PrunedViT(nn.Module):
         self.alpha = self.scorer.weight(schedule.alpha)
         self._layers = frozenset(schedule.pruning_layers)
         self._lone = schedule.lone_layer(vit.spec)
+        along = schedule.along_curve and self._layers
+        self._order = along_curve(vit.spec.grid) if along else None
         if self.alpha < 1.0 and self._layers:
             weighted = weigh_inter(
                 inter_table(vit.spec, schedule, inter), self.alpha
@@ -114,6 +117,13 @@ class PrunedViT(nn.Module):
         outputs = tuple(self.trace(images).outputs.values())
         return outputs[0] if len(outputs) == 1 else outputs
 
+    def embedded(self, images: Float[Tensor, "b c h w"]) -> Grid:
+        """Return the tokens before any merge, their patches in the order in which they are paired."""
+        prefix = self.vit.spec.num_prefix_tokens
+        values, weighs = self.vit.embed(images), self.reduction.weighs_keys
+        tokens = Grid(values, prefix, weighs_keys=weighs)
+        return tokens if self._order is None else tokens.in_order(self._order)
+
     def patches_left(self, images: Float[Tensor, "b c h w"]) -> Int[Tensor, "b layers"]:
         """Patches that each image has left after each layer."""
         left = torch.full((len(images),), self.schedule.left[0], dtype=torch.int64)
@@ -139,11 +149,9 @@ class PrunedViT(nn.Module):
             images: Preprocessed images.
             forced: Decisions by layer, in place of the model's own; scores are the model's all the same.
         """
-        prefix = self.vit.spec.num_prefix_tokens
-        tokens: Tokens = Grid(
-            self.vit.embed(images), prefix, weighs_keys=self.reduction.weighs_keys
-        )
-        trace, full = Trace({}, {}, {}, {}), FullGrid.of(self.vit.spec)
+        tokens: Tokens = self.embedded(images)
+        trace = Trace({}, {}, {}, {})
+        full = FullGrid.of(self.vit.spec, self._order)
         outputs: dict[str, Tensor] = {}
 
         def reduced(layer: int, tokens: Tokens, seen: Seen | None) -> Tokens:

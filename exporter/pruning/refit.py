@@ -147,14 +147,11 @@ def _blocks_refitted(
 
 
 def _embedded(model: PrunedViT, images: Tensor) -> _Batch:
-    prefix = model.vit.spec.num_prefix_tokens
-    tokens = Grid(
-        model.vit.embed(images), prefix, weighs_keys=model.reduction.weighs_keys
-    )
+    tokens = model.embedded(images)
     # At first each token is the mean of itself alone.
     identity = torch.eye(tokens.values.shape[1], device=images.device)
-    shares = Grid(identity.expand(len(images), -1, -1), prefix)
-    batch = _Batch(Grid(tokens.values, prefix), tokens, shares)
+    shares = replace(tokens, values=identity.expand(len(images), -1, -1))
+    batch = _Batch(replace(tokens, weighs_keys=False), tokens, shares)
     return _reduced(model, 0, batch, None)
 
 

@@ -311,6 +311,7 @@ def _schedule(
         round_to=policy.round_to,
         reduce=policy.reduction.name,
         query_stride=policy.query_stride,
+        along_curve=policy.scorer.by_tokens,
     )
 
 

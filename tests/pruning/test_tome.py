@@ -12,6 +12,7 @@ from exporter.models.base import (
     mlp_half,
     project,
 )
+from exporter.ops.curve import along_curve
 from exporter.pruning.pruned_vit import PrunedViT
 from exporter.schedule.plan import shape_schedule
 from exporter.schedule.policy import resolve
@@ -72,6 +73,9 @@ def plain_loop(
 ) -> tuple[torch.Tensor, dict[int, Pairs]]:
     vit, tokens = pruned.vit, pruned.vit.embed(image)
     prefix, sizes = vit.spec.num_prefix_tokens, np.ones(tokens.shape[1])
+    if pruned.schedule.method == Method.MATCHING:
+        order = prefix + along_curve(vit.spec.grid)
+        tokens = torch.cat([tokens[:, :prefix], tokens[:, order]], dim=1)
     made: dict[int, Pairs] = {}
     for layer, kept in enumerate(pruned.schedule.left):
         if layer:
