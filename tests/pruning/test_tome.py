@@ -73,7 +73,7 @@ def plain_loop(
 ) -> tuple[torch.Tensor, dict[int, Pairs]]:
     vit, tokens = pruned.vit, pruned.vit.embed(image)
     prefix, sizes = vit.spec.num_prefix_tokens, np.ones(tokens.shape[1])
-    if pruned.schedule.method == Method.MATCHING:
+    if pruned.schedule.along_curve:
         order = prefix + along_curve(vit.spec.grid)
         tokens = torch.cat([tokens[:, :prefix], tokens[:, order]], dim=1)
     made: dict[int, Pairs] = {}
