@@ -67,9 +67,12 @@ def make_model(family: str = "vit", seed: int = 0, **kwargs: Any) -> nn.Module:
         model = LvVit(**{**TINY_LVVIT, **own, **kwargs})
     else:
         model = timm.create_model(name, **{**TINY, **own, **kwargs})
-    for parameter in model.parameters():
+    for place, parameter in model.named_parameters():
         if parameter.ndim > 1:
             nn.init.normal_(parameter, std=0.15)
+        elif "gamma" in place:
+            # As they begin, layer scales leave nothing of the image in the logits.
+            nn.init.uniform_(parameter, 0.2, 1.0)
     return model.eval()
 
 
