@@ -226,6 +226,12 @@ ALWAYS_16_BITS = ("PNG", "PPM", "JPEG2000")
 
 logger = logging.getLogger(__name__)
 
+# Logged in the same words for every image, so that a command says it once.
+UNTOLD_WHITE = (
+    "grey images of Pillow's mode %s do not say which value is white: the largest value of each one tells; "
+    "save them with 8 or 16 bits"
+)
+
 
 @dataclass(frozen=True)
 class LoadedImage:
@@ -352,11 +358,15 @@ def _grey(image: Image.Image) -> Array:
     values = np.asarray(image).astype(np.float64)
     least = float(values.min())
     most = float(values.max())
-    if image.mode == "F":
+    depth = _depth(image)
+    if depth:
+        white = 2**depth - 1
+    elif image.mode == "F":
         white = 255 if most > 1 and (values == np.rint(values)).all() else 1
     else:
-        shallow = 8 if most <= 255 else 16
-        white = 2 ** (_depth(image) or shallow) - 1
+        white = 255 if most <= 255 else 65535
+    if not depth:
+        logger.warning(UNTOLD_WHITE, image.mode)
     if not 0 <= least <= most <= white:  # this also refuses values that are no numbers
         raise ValueError(
             f"grey values from {least:g} to {most:g} where white is {white}"

@@ -267,6 +267,27 @@ def test_grey_of_no_known_depth_is_skipped_with_the_reason(
     )
 
 
+@pytest.mark.parametrize(
+    ("values", "kind", "is_guessed"),
+    [
+        ([0, 200], np.int32, True),
+        ([0.0, 0.5], np.float32, True),
+        ([0, 200], np.uint16, False),
+    ],
+)
+def test_a_white_that_no_file_tells_is_a_line(
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+    values: list[float],
+    kind: type,
+    is_guessed: bool,
+) -> None:
+    Image.fromarray(np.array([values] * 4, kind)).save(tmp_path / "grey.tif")
+    with Image.open(tmp_path / "grey.tif") as image:
+        to_rgb(image)
+    assert ("which value is white" in caplog.text) is is_guessed
+
+
 def test_grey_of_12_bits_is_scaled_by_the_depth_that_the_file_says(
     tmp_path: Path,
 ) -> None:
