@@ -1,5 +1,7 @@
 """ToMe in the PyTorch reference: what a plain loop computes, whole at a rho of 1."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -66,6 +68,20 @@ def test_each_image_is_merged_as_a_plain_loop_merges_it(
                 np.testing.assert_allclose(
                     trace.gap[layer][image], pairs.gap, atol=1e-4
                 )
+
+
+def test_a_schedule_from_before_the_curve_merges_row_by_row() -> None:
+    vit = make_vit("vit")
+    along = shape_schedule(vit.spec, 0.4, resolve(MATCHING))
+    pruned = PrunedViT(vit, replace(along, along_curve=False))
+    images = random_images(vit, 1)
+    with torch.inference_mode():
+        trace = pruned.trace(images)
+        logits, pairs = plain_loop(pruned, images)
+        assert not torch.allclose(PrunedViT(vit, along)(images), trace.logits)
+    torch.testing.assert_close(trace.logits[0], logits, rtol=1e-4, atol=1e-4)
+    for layer, decision in trace.decisions.items():
+        np.testing.assert_array_equal(decision.index[0], pairs[layer].index)
 
 
 def plain_loop(
