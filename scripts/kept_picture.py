@@ -26,6 +26,7 @@ from exporter.evaluation.parity.decisions import positions_by_layer
 from exporter.evaluation.parity.reference import reference_runner
 from exporter.evaluation.report.page import faded, zoomed
 from exporter.files import written_beside
+from exporter.ops.curve import order_of
 from exporter.settings.flags import add_flags
 from exporter.tensor_names import IMAGES
 from exporter.vocabulary import Method
@@ -83,7 +84,9 @@ def _kept(name: str, variant: Variant) -> Kept:
     images = first_images(files, vit.spec.preprocessing, "uint8", ROWS)
     with reference_runner(variant.pruned, "uint8") as runner:
         answers = runner.run({IMAGES: images})
-    return Kept(name, images, positions_by_layer(answers), vit.spec.grid)
+    grid = vit.spec.grid
+    order = order_of(variant.schedule, grid)
+    return Kept(name, images, positions_by_layer(answers, order), grid)
 
 
 def _of_some_classes(folder: ImageFolder) -> list[ImageFile]:

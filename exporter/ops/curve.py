@@ -7,7 +7,15 @@ corner to the next, through both halves of a long grid, or through two quarters 
 
 import numpy as np
 
+from exporter.records import Schedule
 from exporter.tensor_names import Array
+
+
+def order_of(schedule: Schedule, grid: tuple[int, int]) -> Array:
+    """Return where the patches stand before any merge, counted row by row; the first decisions count in it."""
+    if schedule.along_curve:
+        return along_curve(grid)
+    return np.arange(grid[0] * grid[1])
 
 
 def along_curve(grid: tuple[int, int]) -> Array:

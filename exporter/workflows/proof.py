@@ -38,6 +38,7 @@ from exporter.formats.large_onnx import bytes_of, load_whole, save_onnx
 from exporter.lowering.pipeline import lower
 from exporter.machine import environment
 from exporter.models.spec import as_it_came
+from exporter.ops.curve import order_of
 from exporter.processes import Processes
 from exporter.records import Output, Pair
 from exporter.runtimes.base import Runner
@@ -367,5 +368,7 @@ def pictures_of(
                 *relevance_maps(network.full, feed[IMAGES][:EXPLAINED], settings)
             ]
         maps = () if calibration is None else relevance
-        pictures.append(drawn(arrays, variant.pruned.vit.spec.grid, maps, layers))
+        grid = network.full.spec.grid
+        order = order_of(variant.schedule, grid)
+        pictures.append(drawn(arrays, grid, order, maps, layers))
     return pictures

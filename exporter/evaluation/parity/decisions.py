@@ -34,20 +34,24 @@ def survivors_of(tensors: Tensors, layer: int) -> Array:
     )
 
 
-def positions_by_layer(tensors: Tensors) -> dict[int, Array]:
-    """Return the image positions of the patches left after each pruning layer, padded with NOBODY."""
+def positions_by_layer(tensors: Tensors, order: Array) -> dict[int, Array]:
+    """Return the image positions of the patches left after each pruning layer, padded with NOBODY.
+
+    `order` [patches] are the positions of all patches before the first (`exporter.ops.curve.order_of`).
+    """
     positions: dict[int, Array] = {}
-    current: Array | None = None
     for layer in keep_layers(tensors):
         survivors = survivors_of(tensors, layer)
-        current = survivors if current is None else take(current, survivors)
+        if not positions:
+            current = np.broadcast_to(order, (len(survivors), len(order)))
+        current = take(current, survivors)
         positions[layer] = current
     return positions
 
 
 def patches_left(tensors: Tensors, depth: int, num_patches: int) -> Array:
     """Return the number of patches that each image has left after each layer, [images, depth] int64."""
-    positions = positions_by_layer(tensors)
+    positions = positions_by_layer(tensors, np.arange(num_patches))
     images = len(next(iter(tensors.values())))
     left = np.full(images, num_patches)
     columns = []

@@ -55,6 +55,7 @@ Shown: TypeAlias = tuple[Report, Sequence[Picture]]
 def drawn(
     tensors: Mapping[str, Array],
     grid: tuple[int, int],
+    order: Array,
     relevance: Sequence[Array] = (),
     among: Collection[int] = (),
 ) -> list[Picture]:
@@ -63,10 +64,11 @@ def drawn(
     Args:
         tensors: `images` uint8 [n, 3, H, W], and the arrays `keep_NN` and a-STAR's `count_NN` of a pruned model.
         grid: Number of patch rows and columns.
+        order: Where the patches stand before the first layer.
         relevance: Of the first of the images, [layers, patches] each, to be drawn at the same layers.
         among: The pruning layers to choose from; where there are none, all.
     """
-    positions = positions_by_layer(tensors)
+    positions = positions_by_layer(tensors, order)
     layers = sorted(among or positions)
     if not layers:
         return []

@@ -7,6 +7,7 @@ from typing import Any
 
 from exporter.artefact import Artefact
 from exporter.evaluation.report.page import GONE_COLOUR, GONE_SHARE, write_page
+from exporter.ops.curve import order_of
 from exporter.records import Schedule
 from exporter.schedule.methods import reduction_named
 from exporter.targets import ONNXRUNTIME_CPU, ONNXRUNTIME_WEBGPU
@@ -110,6 +111,7 @@ def _settings(artefact: Artefact, files: Mapping[str, str]) -> dict[str, Any]:
         "rounds": ROUNDS,
         "files": dict(files),
         "grid": spec.grid,
+        "order": order_of(schedule, spec.grid).tolist(),
         "classes": spec.class_names,
         "preprocessing": asdict(spec.preprocessing),
         "input": str(artefact.input_kind),

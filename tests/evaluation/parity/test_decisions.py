@@ -26,10 +26,11 @@ from tests.tiny_onnx import SIDE, WEIGHT
 
 def test_positions_compose() -> None:
     positions = positions_by_layer(
-        {"keep_01": np.array([[0, 2, 3]]), "keep_04": np.array([[1, 2]])}
+        {"keep_01": np.array([[0, 2, 3]]), "keep_04": np.array([[1, 2]])},
+        np.array([0, 1, 3, 2]),
     )
-    assert positions[1].tolist() == [[0, 2, 3]]
-    assert positions[4].tolist() == [[2, 3]]
+    assert positions[1].tolist() == [[0, 3, 2]]
+    assert positions[4].tolist() == [[3, 2]]
 
 
 def test_padding_is_nobody_and_stays_so() -> None:
@@ -40,11 +41,14 @@ def test_padding_is_nobody_and_stays_so() -> None:
         "count_03": np.array([1, 2]),
     }
     assert survivors_of(tensors, 2).tolist() == [[1, 3, NOBODY], [0, 2, 3]]
-    assert positions_by_layer(tensors)[3].tolist() == [[3, NOBODY], [0, 3]]
+    assert positions_by_layer(tensors, np.arange(4))[3].tolist() == [
+        [3, NOBODY],
+        [0, 3],
+    ]
 
 
 def test_nothing_was_pruned() -> None:
-    assert positions_by_layer({"logits": np.zeros((1, 2))}) == {}
+    assert positions_by_layer({"logits": np.zeros((1, 2))}, np.arange(4)) == {}
 
 
 SCORES = np.log(np.array([[0.4, 0.3, 0.2, 0.1]], np.float32))

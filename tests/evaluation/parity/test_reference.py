@@ -5,13 +5,18 @@ import pytest
 import torch
 
 from exporter.data.pixels import normalise
+from exporter.evaluation.parity.decisions import positions_by_layer
 from exporter.evaluation.parity.reference import patches_left_of, reference_runner
 from exporter.models.base import PrunableViT
+from exporter.ops.curve import order_of
 from exporter.pruning.pruned_vit import PrunedViT
-from exporter.schedule.plan import keep_everything
+from exporter.schedule.plan import keep_everything, shape_schedule
+from exporter.schedule.policy import resolve
+from exporter.schedule.prune import Prune
+from exporter.vocabulary import Method
 from tests.lowering.models import star
 from tests.pruning.adaptive import make_adaptive
-from tests.vits import random_images, varied_images
+from tests.vits import make_vit, random_images, varied_images, with_tokens
 
 
 def test_the_trace_under_its_names() -> None:
@@ -35,6 +40,18 @@ def test_the_trace_under_its_names() -> None:
             "batch",
             pruned.schedule.keep[layer - 1],
         )
+
+
+@pytest.mark.parametrize("method", [Method.MATCHING, Method.TOME])
+def test_decisions_name_the_patches_where_the_tokens_stand(method: Method) -> None:
+    vit = with_tokens(make_vit())
+    policy = resolve(Prune(rho=0.4, method=method))
+    pruned = PrunedViT(vit, shape_schedule(vit.spec, 0.4, policy))
+    with reference_runner(pruned) as runner:
+        results = runner.run({"images": random_images(vit, 3).numpy()})
+    order = order_of(pruned.schedule, vit.spec.grid)
+    *_, positions = positions_by_layer(results, order).values()
+    np.testing.assert_array_equal(positions, results["tokens_positions"])
 
 
 def test_a_dense_model_has_logits_alone(tiny_vit: PrunableViT) -> None:

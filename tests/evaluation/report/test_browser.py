@@ -56,7 +56,10 @@ def page(
     images = np.random.default_rng(0).integers(0, 256, (2, 3, 32, 32), dtype=np.uint8)
     heat = [np.random.default_rng(0).random((1, 16))]
     pictures = drawn(
-        {IMAGES: images, keep_name(1): np.array([[0, 5], [3, 7]])}, (4, 4), heat
+        {IMAGES: images, keep_name(1): np.array([[0, 5], [3, 7]])},
+        (4, 4),
+        np.arange(16),
+        heat,
     )
     report = replace(report, calibration=CalibratedOn(2, 0))
     if request.param == "several":

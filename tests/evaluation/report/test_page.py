@@ -68,7 +68,7 @@ def test_frames_of_each_image_are_enlarged_and_say_what_is_left() -> None:
         keep_name(2): np.array([[0, 1, 5], [2, 3, 4]]),
         keep_name(4): np.array([[1], [2]]),
     }
-    pictures = drawn({IMAGES: pixels, **keep}, (4, 4))
+    pictures = drawn({IMAGES: pixels, **keep}, (4, 4), np.arange(16))
     assert [
         [(frame.layer, frame.left) for frame in picture] for picture in pictures
     ] == [[(0, 16), (2, 3), (4, 1)]] * 2
@@ -80,7 +80,9 @@ def test_frames_of_each_image_are_enlarged_and_say_what_is_left() -> None:
 def test_an_image_of_a_star_shows_its_own_count() -> None:
     pixels = np.zeros((2, 3, 8, 8), np.uint8)
     keep = {keep_name(1): np.array([[0, 1], [3, 0]]), count_name(1): np.array([2, 1])}
-    assert [each[1].left for each in drawn({IMAGES: pixels, **keep}, (2, 2))] == [2, 1]
+    assert [
+        each[1].left for each in drawn({IMAGES: pixels, **keep}, (2, 2), np.arange(4))
+    ] == [2, 1]
 
 
 def test_relevance_is_coloured_by_its_logarithm_over_the_grey_image() -> None:
@@ -111,19 +113,21 @@ def test_the_first_images_have_their_relevance_at_the_layers_that_are_shown() ->
         keep_name(4): np.array([[1], [2]]),
     }
     scores = np.random.default_rng(1).random((4, 16))
-    first, second = drawn({IMAGES: pixels, **keep}, (4, 4), [scores])
+    first, second = drawn({IMAGES: pixels, **keep}, (4, 4), np.arange(16), [scores])
     assert [bool(each.heat) for each in first] == [False, True, True]
     assert not any(each.heat for each in second)
     whole = decoded(first[2].heat)[1::3, 1::3].astype(int)
     assert (
         abs(whole - heated(pixels[0], scores[3], (4, 4)).transpose(1, 2, 0)).mean() < 20
     )
-    again, _ = drawn({IMAGES: pixels, **keep}, (4, 4), [scores])
+    again, _ = drawn({IMAGES: pixels, **keep}, (4, 4), np.arange(16), [scores])
     assert again == first
 
 
 def test_a_dense_model_has_no_pictures() -> None:
-    assert drawn({IMAGES: np.zeros((1, 3, 32, 32), np.uint8)}, (4, 4)) == []
+    assert (
+        drawn({IMAGES: np.zeros((1, 3, 32, 32), np.uint8)}, (4, 4), np.arange(16)) == []
+    )
 
 
 def test_each_check_has_words_of_its_own() -> None:
@@ -169,7 +173,7 @@ FRAMES = {
 
 
 def page_of(report: Report, folder: Path) -> str:
-    pictures = drawn(FRAMES, (2, 2)) if report.examples else []
+    pictures = drawn(FRAMES, (2, 2), np.arange(4)) if report.examples else []
     save_page(report, artefacts().pruned, folder / "report.html", pictures=pictures)
     return (folder / "report.html").read_text(encoding="utf-8")
 
@@ -269,7 +273,10 @@ def test_speeds_stand_beside_those_over_the_model_as_it_came(tmp_path: Path) -> 
         assert [text in page for text in told] == [shown] * 3
         assert ("1.67 ×<small>1.67 to 1.67, faster</small>" in page) is not shown
         save_comparison(
-            {each: (report, drawn(FRAMES, (2, 2))) for each in ("star", "tome")},
+            {
+                each: (report, drawn(FRAMES, (2, 2), np.arange(4)))
+                for each in ("star", "tome")
+            },
             tmp_path / "both.html",
             page="own.html",
         )
@@ -288,8 +295,10 @@ def test_pictures_have_label_and_predictions(tmp_path: Path) -> None:
 
 def test_the_relevance_is_explained_where_it_is_shown(tmp_path: Path) -> None:
     report = replace(full_report(), calibration=CalibratedOn(17, 0))
-    heat = drawn(FRAMES, (2, 2), [np.random.default_rng(0).random((1, 4))])
-    for pictures, shown in ((heat, 1), (drawn(FRAMES, (2, 2)), 0)):
+    heat = drawn(
+        FRAMES, (2, 2), np.arange(4), [np.random.default_rng(0).random((1, 4))]
+    )
+    for pictures, shown in ((heat, 1), (drawn(FRAMES, (2, 2), np.arange(4)), 0)):
         save_page(
             report, artefacts().pruned, tmp_path / "report.html", pictures=pictures
         )
@@ -307,7 +316,7 @@ def test_several_methods_stand_side_by_side(tmp_path: Path) -> None:
         pair=replace(first.pair, loss_points=7.25),
         examples=tuple(replace(example, pruned=1) for example in first.examples),
     )
-    pictures = drawn(FRAMES, (2, 2))
+    pictures = drawn(FRAMES, (2, 2), np.arange(4))
     made = {"star": (first, pictures), "tome": (second, pictures)}
     save_comparison(made, tmp_path / "report.html", page="own.html")
     page = (tmp_path / "report.html").read_text(encoding="utf-8")
@@ -434,7 +443,7 @@ def test_a_page_speaks_of_time_where_something_was_timed(
     report = replace(losing(0.3, 0.9, 2.2), run=run)
     if not is_timed:
         report = replace(report, batches=(), run=None)
-    shown = (report, drawn(FRAMES, (2, 2)))
+    shown = (report, drawn(FRAMES, (2, 2), np.arange(4)))
     save_comparison(
         {"star": shown, "tome": shown}, tmp_path / "both.html", page="own.html"
     )

@@ -38,6 +38,7 @@ from exporter.evaluation.report.try_page import (
     save_try_page,
 )
 from exporter.formats.canonical_json import to_json
+from exporter.ops.curve import order_of
 from exporter.records import Preprocessing
 from exporter.runtimes.onnxruntime_runner import OnnxRuntimeRunner
 from exporter.targets import ONNXRUNTIME, TARGETS, WEB
@@ -274,12 +275,12 @@ def ours(folder: Path, picture: Path) -> tuple[Array, dict[str, Any], dict[str, 
 
 
 def members_by_layer(
-    decisions: Mapping[str, Array], patches: int
+    decisions: Mapping[str, Array], order: Array
 ) -> dict[int, dict[int, list[int]]]:
     """By pruning layer and by the patch of each token that is left, the patches that it stands for."""
-    tokens = {patch: [patch] for patch in range(patches)}
+    tokens = {int(patch): [int(patch)] for patch in order}
     layers = {}
-    for layer, positions in positions_by_layer(decisions).items():
+    for layer, positions in positions_by_layer(decisions, order).items():
         before = list(tokens.values())
         left = [int(patch) for patch in positions[0] if patch >= 0]
         tokens = {patch: tokens[patch] for patch in left}
@@ -354,7 +355,8 @@ def test_answers_and_pictures_are_ours(
         )
     first = {role: int(values.argmax()) for role, values in logits.items()}
     assert all(name in seen["state"] for name in _names(artefact, first.values()))
-    layers = members_by_layer(decisions, artefact.spec.num_patches)
+    order = order_of(artefact.schedule, artefact.spec.grid)
+    layers = members_by_layer(decisions, order)
     assert np.array_equal(drawn(seen["frames"][0]), pixels)
     assert len(seen["frames"]) == len(layers) + 1 > 1
     for (layer, tokens), frame, caption in zip(

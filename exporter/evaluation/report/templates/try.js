@@ -73,7 +73,7 @@ const numbers = (tensor) => Array.from(tensor.data, Number);
 
 // For each pruning layer, the tokens that are left: the patch where each stands, and all patches that it stands for.
 function layersOf(decisions) {
-  let tokens = Array.from({ length: settings.grid[0] * settings.grid[1] }, (_, patch) => ({ patch, members: [patch] }));
+  let tokens = settings.order.map((patch) => ({ patch, members: [patch] }));
   return settings.layers.map(({ layer, keep, count, into }) => {
     const left = count in decisions ? numbers(decisions[count])[0] : Infinity;
     const survivors = numbers(decisions[keep]).slice(0, left);
