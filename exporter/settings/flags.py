@@ -94,10 +94,11 @@ class Parser(argparse.ArgumentParser):
 
     def nearest_flags(self, word: str) -> str:
         """Return which flags a word may have meant, as the end of a line; "" for none."""
-        name = word.partition("=")[0]
         flags = [flag for flag in self._option_string_actions if flag.startswith("--")]
-        longer = [flag for flag in flags if flag.startswith(name)]
-        nearest = longer or get_close_matches(name, flags)
+        names = [flag.removeprefix("--") for flag in flags]
+        name = word.partition("=")[0].removeprefix("--")
+        longer = [known for known in names if name and known.startswith(name)]
+        nearest = [f"--{known}" for known in longer or get_close_matches(name, names)]
         return f" | nearest: {', '.join(nearest)}" if nearest else ""
 
     def _needed(self) -> Iterator[str]:
