@@ -212,7 +212,7 @@ def _transformers(question: Question, device: str) -> Array:
 def _webgpu(question: Question) -> Array:
     images = question.place / "images.npy"
     np.save(images, question.images)
-    return np.array(places_of([question.model], images, question.place)[0]["logits"])
+    return np.array(places_of([question.model], images, question.place)[0]["logits"][0])
 
 
 LOADERS: dict[str, Callable[[Question], Array]] = {

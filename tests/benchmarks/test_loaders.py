@@ -3,6 +3,7 @@
 Packages come from PyPI and npm once, into `.pytest_cache/loaders`. Without node or a network they are skipped.
 """
 
+import json
 import os
 import shutil
 import subprocess
@@ -174,23 +175,24 @@ def test_a_file_for_the_web_is_checked_on_webgpu_and_leaves_it_no_node(
             driver = compare.vulkan_on_cpu(PLACE, half=half)
     except compare.NotInstalledError as error:
         pytest.skip(f"{error}")
-    command = [python, "-c", CHECK, "check", folder, "--runtime", "onnxruntime-webgpu"]
+    command = [python, "-c", CHECK, "check", folder, "--json"]
+    command += ["--runtime", "onnxruntime-webgpu"]
     environment = {**os.environ, **driver, "PYTHONPATH": str(ROOT)}
     done = subprocess.run(
         command, env=environment, capture_output=True, text=True, check=False
     )
     assert done.returncode == 0, done.stdout + done.stderr
+    parity = json.loads(done.stdout)["parity"]
     export = read_folder(folder)
     reference = export.read_reference()
     np.save(tmp_path / "images.npy", reference["images"])
     files = [export.models.dense.path, export.models.pruned.path]
-    images = tmp_path / "images.npy"
-    for places, logits in zip(
-        compare.places_of(files, images, PLACE, half=half),
-        (reference["dense_logits"], reference["logits"]),
-        strict=True,
-    ):
+    rows = compare.places_of(files, tmp_path / "images.npy", PLACE, half=half)
+    per_std = TOLERANCES["fp16 sums" if half else "fp32"].logit_diff_per_std
+    for name, places in zip(("dense", "pruned"), rows, strict=True):
         assert places["cpu"] == {} and places["gpu"] > 0
-        per_std = TOLERANCES["fp16 sums" if half else "fp32"].logit_diff_per_std
-        tolerance = per_std * logits.std()
-        np.testing.assert_allclose(places["logits"], logits[0], atol=tolerance)
+        expected = reference["dense_logits" if name == "dense" else "logits"]
+        differences = np.abs(np.array(places["logits"]) - expected).max(axis=-1)
+        outside = int((differences > per_std * expected.std()).sum())
+        # An image whose near tie fell the other way has other tokens, so other logits: check said how many.
+        assert outside <= parity[name]["flipped_images"], differences
