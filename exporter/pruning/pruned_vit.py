@@ -73,6 +73,8 @@ class PrunedViT(nn.Module):
     """
 
     refit_of: str = ""
+    _order: Int[Tensor, " n"]  # the patches along the curve
+    _ranks: Int[Tensor, "1 n"]  # where each patch stands on it
 
     def __init__(
         self,
@@ -89,8 +91,12 @@ class PrunedViT(nn.Module):
         self.alpha = self.scorer.weight(schedule.alpha)
         self._layers = frozenset(schedule.pruning_layers)
         self._lone = schedule.lone_layer(vit.spec)
-        along = schedule.along_curve and self._layers
-        self._order = along_curve(vit.spec.grid) if along else None
+        self._along_curve = schedule.along_curve and bool(self._layers)
+        if self._along_curve:
+            # Buffers: torch.onnx has no translation of a tensor that the pass moves to a device.
+            order = torch.from_numpy(along_curve(vit.spec.grid)).to(vit.device)
+            self.register_buffer("_order", order, persistent=False)
+            self.register_buffer("_ranks", order.argsort()[None], persistent=False)
         if self.alpha < 1.0 and self._layers:
             weighted = weigh_inter(
                 inter_table(vit.spec, schedule, inter), self.alpha
@@ -122,7 +128,7 @@ class PrunedViT(nn.Module):
         prefix = self.vit.spec.num_prefix_tokens
         values, weighs = self.vit.embed(images), self.reduction.weighs_keys
         tokens = Grid(values, prefix, weighs_keys=weighs)
-        return tokens if self._order is None else tokens.in_order(self._order)
+        return tokens.in_order(self._order) if self._along_curve else tokens
 
     def patches_left(self, images: Float[Tensor, "b c h w"]) -> Int[Tensor, "b layers"]:
         """Patches that each image has left after each layer."""
@@ -151,7 +157,7 @@ class PrunedViT(nn.Module):
         """
         tokens: Tokens = self.embedded(images)
         trace = Trace({}, {}, {}, {})
-        full = FullGrid.of(self.vit.spec, self._order)
+        full = FullGrid.of(self.vit.spec, self._ranks if self._along_curve else None)
         outputs: dict[str, Tensor] = {}
 
         def reduced(layer: int, tokens: Tokens, seen: Seen | None) -> Tokens:

@@ -10,7 +10,6 @@ layer dropped it, a merged one that of the survivor that it has joined, over all
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, replace
 
-import numpy as np
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
@@ -145,13 +144,12 @@ class FullGrid:
     joined: Int[Tensor, "b n"] | None = None
 
     @classmethod
-    def of(cls, spec: ModelSpec, order: np.ndarray | None) -> "FullGrid":
-        """Return the grid before the first block, given the places of its patches; None: row by row."""
+    def of(cls, spec: ModelSpec, ranks: Int[Tensor, "1 n"] | None) -> "FullGrid":
+        """Return the grid before the first block, given the rank of each patch in the order; None: row by row."""
         names = tuple(
             output.name for output in spec.outputs if output.kind == OutputKind.GRID
         )
-        joined = None if order is None else torch.from_numpy(np.argsort(order))[None]
-        return cls(names, spec.num_prefix_tokens, joined=joined)
+        return cls(names, spec.num_prefix_tokens, joined=ranks)
 
     def before(self, tokens: Tokens, decision: Decision) -> "FullGrid":
         """Return the grid before `tokens` are reduced by a decision."""
@@ -161,9 +159,7 @@ class FullGrid:
             return replace(self, values=self._with(tokens))
         into = joined = decision.into
         if self.joined is not None:
-            joined = into.gather(
-                1, self.joined.to(into.device).expand(into.shape[0], -1)
-            )
+            joined = into.gather(1, self.joined.expand(into.shape[0], -1))
         return replace(self, joined=joined)
 
     def outputs(self, vit: PrunableViT, tokens: Tokens) -> dict[str, Tensor]:
@@ -223,12 +219,12 @@ class Grid(Tokens):
         """What is added to the logits of each key, [b, prefix + n]; None for nothing."""
         return self.sizes.log() if self.weighs_keys and self.sizes is not None else None
 
-    def in_order(self, order: np.ndarray) -> "Grid":
+    def in_order(self, order: Int[Tensor, " n"]) -> "Grid":
         """Return all patches in another order, none of which has merged."""
-        rows = np.concatenate([np.arange(self.prefix), order + self.prefix])
-        device = self.values.device
-        values = self.values.index_select(1, torch.from_numpy(rows).to(device))
-        positions = torch.from_numpy(order).to(device).expand(values.shape[0], -1)
+        prefix = torch.arange(self.prefix, device=order.device)
+        rows = torch.cat([prefix, order + self.prefix])
+        values = self.values.index_select(1, rows)
+        positions = order.expand(values.shape[0], -1)
         return replace(self, values=values, positions=positions)
 
     @override

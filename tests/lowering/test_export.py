@@ -1,5 +1,8 @@
 """The export through torch.onnx."""
 
+from collections.abc import Mapping
+from typing import Any
+
 import numpy as np
 import onnx
 import pytest
@@ -9,8 +12,12 @@ from torch.export import ExportedProgram
 from torch.nn import functional as F
 
 from exporter.errors import ModelError
-from exporter.lowering.pipeline import translate
+from exporter.lowering.pipeline import to_onnx, translate
+from exporter.models.spec import with_outputs
 from exporter.runtimes.onnxruntime_runner import OnnxRuntimeRunner
+from exporter.vocabulary import Method
+from tests.lowering.models import pruned_of
+from tests.vits import make_vit
 
 
 class Block(nn.Module):
@@ -79,3 +86,29 @@ def test_what_an_old_torch_does_not_translate_is_refused_and_a_new_one_keeps_its
         ModelError, match=r"PyTorch .* does not translate \| need a newer PyTorch"
     ):
         translated(NeverTranslated(), example)
+
+
+@pytest.mark.parametrize(
+    ("method", "settings"),
+    [
+        (Method.STAR, {}),
+        (Method.A_STAR, {}),
+        (Method.TOME, {"scorer": "pairs", "reduce": "merge"}),
+        (Method.MATCHING, {"scorer": "token-pairs", "reduce": "merge"}),
+    ],
+)
+def test_our_own_programs_are_not_decomposed(
+    method: Method, settings: Mapping[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each operator of a forward pass has a translation: torch exports other models twice."""
+    vit = with_outputs(make_vit(), ("logits", "tokens", "grid"))
+    pruned = pruned_of(vit, method, **settings)
+    export, attempts = torch.onnx.export, list[Any]()
+
+    def counted(program: ExportedProgram, **options: Any) -> Any:
+        attempts.append(program)
+        return export(program, **options)
+
+    monkeypatch.setattr(torch.onnx, "export", counted)
+    to_onnx(pruned, 20)
+    assert len(attempts) == 1
