@@ -18,7 +18,7 @@ from exporter.cli.flags import (
 )
 from exporter.cli.output import RichStages, print_json, print_lines, show
 from exporter.errors import ArtefactError, RecipeError
-from exporter.evaluation.parity.checks import explain
+from exporter.evaluation.parity.record import explain
 from exporter.runtimes.choice import RunSettings
 from exporter.schedule.policy import resolve
 from exporter.schedule.prune import Prune

@@ -37,7 +37,7 @@ from exporter.cli.output import (
 from exporter.errors import RecipeError
 from exporter.evaluation.batch_sweep import AS_IT_CAME
 from exporter.evaluation.loss import points_words
-from exporter.evaluation.parity.checks import explain
+from exporter.evaluation.parity.record import explain
 from exporter.evaluation.report.record import Report
 from exporter.settings.flags import add_flags
 from exporter.vocabulary import Method

@@ -19,7 +19,7 @@ from exporter.evaluation.batch_sweep import (
 )
 from exporter.evaluation.likeness import compare_vectors
 from exporter.evaluation.loss import compare_predictions
-from exporter.evaluation.parity.checks import ParityReport
+from exporter.evaluation.parity.record import ParityReport
 from exporter.evaluation.parity.reference import (
     answers_of,
     check_with,

@@ -27,7 +27,7 @@ from exporter.data.source import images_at
 from exporter.depth.checkpoint import load_vit
 from exporter.errors import ImageError, ScheduleError
 from exporter.evaluation.batch_sweep import BenchSettings
-from exporter.evaluation.parity.checks import ParityReport
+from exporter.evaluation.parity.record import ParityReport
 from exporter.evaluation.parity.reference import check as check_lowered
 from exporter.files import PathLike
 from exporter.formats.large_onnx import load_whole, save_onnx

@@ -10,8 +10,8 @@ import torch
 from exporter.calibration.calibrate import calibrate
 from exporter.calibration.settings import CalibrationSettings
 from exporter.data.images import list_images
-from exporter.evaluation.parity.checks import ParityReport, explain
 from exporter.evaluation.parity.comparison import Models, compare
+from exporter.evaluation.parity.record import ParityReport, explain
 from exporter.evaluation.parity.reference import check, reference_runner
 from exporter.evaluation.parity.tolerance import TOLERANCES
 from exporter.lowering.pipeline import lower, lower_each

@@ -14,7 +14,7 @@ import numpy as np
 
 from exporter.artefact import Artefact, tensors_of
 from exporter.errors import ParityError
-from exporter.evaluation.parity.checks import ParityReport, report_on
+from exporter.evaluation.parity.checks import report_on
 from exporter.evaluation.parity.decisions import (
     LayerResult,
     MergeResult,
@@ -32,6 +32,7 @@ from exporter.evaluation.parity.differences import (
     finite,
     own_values,
 )
+from exporter.evaluation.parity.record import ParityReport
 from exporter.evaluation.parity.tolerance import TOLERANCES, Tolerance
 from exporter.records import Output
 from exporter.runtimes.base import Feed, Runner, TensorInfo

@@ -11,13 +11,14 @@ from torch import Tensor
 from exporter.artefact import artefact_of
 from exporter.calibration.record import Calibration
 from exporter.data.pixels import normalise
-from exporter.evaluation.parity.checks import ParityReport, with_range
+from exporter.evaluation.parity.checks import with_range
 from exporter.evaluation.parity.comparison import (
     BATCHES,
     Models,
     compare_lowered,
     in_batches,
 )
+from exporter.evaluation.parity.record import ParityReport
 from exporter.formats.large_onnx import openable
 from exporter.lowering.instrumented import forced_model, tracing_model
 from exporter.lowering.largest_values import largest_halves

@@ -12,8 +12,8 @@ from PIL import Image
 
 from exporter.artefact import Artefact
 from exporter.evaluation.loss import interval_words, points_words
-from exporter.evaluation.parity.checks import Check
 from exporter.evaluation.parity.decisions import NOBODY, positions_by_layer
+from exporter.evaluation.parity.record import Check
 from exporter.evaluation.report.chart import chart_of, data_address
 from exporter.evaluation.report.record import Report, trade_off_of
 from exporter.evaluation.report.serving import serving_script

@@ -12,7 +12,7 @@ from exporter.evaluation.batch_sweep import AsItCame, AtBatch
 from exporter.evaluation.benchmark import Ratio, TradeOff, TradePoint, front_of
 from exporter.evaluation.likeness import Agreement, Deviations
 from exporter.evaluation.loss import PairResult, Tuned
-from exporter.evaluation.parity.checks import ParityReport
+from exporter.evaluation.parity.record import ParityReport
 from exporter.machine import Hardware
 from exporter.records import Gain, Pair, Preprocessing, Schedule, Sources
 from exporter.schedule.macs import PatchUse

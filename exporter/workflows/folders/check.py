@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from exporter.artefact import LoweredFile
-from exporter.evaluation.parity.checks import ParityReport, with_range
+from exporter.evaluation.parity.checks import with_range
 from exporter.evaluation.parity.comparison import (
     BATCHES,
     Models,
@@ -13,6 +13,7 @@ from exporter.evaluation.parity.comparison import (
     in_batches,
     whole_batches,
 )
+from exporter.evaluation.parity.record import ParityReport
 from exporter.formats.large_onnx import load_whole
 from exporter.lowering.largest_values import largest_halves
 from exporter.records import Pair

@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from exporter.evaluation.parity.checks import ParityReport
 from exporter.evaluation.parity.comparison import Models, compare
+from exporter.evaluation.parity.record import ParityReport
 from exporter.evaluation.parity.tolerance import TOLERANCES
 from exporter.runtimes.base import Feed, TensorInfo
 from tests.fakes import NumpyRunner

@@ -5,12 +5,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from exporter.evaluation.parity.checks import (
-    OutputAgreement,
-    ParityReport,
-    report_on,
-)
+from exporter.evaluation.parity.checks import report_on
 from exporter.evaluation.parity.differences import Differences
+from exporter.evaluation.parity.record import OutputAgreement, ParityReport
 from exporter.evaluation.parity.tolerance import Tolerance
 from exporter.intervals import wilson
 from exporter.records import Output

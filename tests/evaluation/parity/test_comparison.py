@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from exporter.errors import ParityError
-from exporter.evaluation.parity.checks import Check, ParityReport, explain
 from exporter.evaluation.parity.comparison import Models, compare
+from exporter.evaluation.parity.record import Check, ParityReport, explain
 from exporter.formats.canonical_json import from_json, to_json
 from exporter.runtimes.base import TensorInfo
 from exporter.runtimes.onnxruntime_runner import OnnxRuntimeRunner

@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 
 from exporter.errors import ParityError
-from exporter.evaluation.parity.checks import ParityReport, explain
 from exporter.evaluation.parity.decisions import (
     NOBODY,
     LayerResult,
@@ -17,6 +16,7 @@ from exporter.evaluation.parity.decisions import (
     positions_by_layer,
     survivors_of,
 )
+from exporter.evaluation.parity.record import ParityReport, explain
 from exporter.runtimes.base import Feed, TensorInfo
 from tests.evaluation.parity.models import Family, compared, failing
 from tests.fakes import NumpyRunner

@@ -12,7 +12,7 @@ from PIL import Image
 
 from exporter.evaluation.likeness import Agreement, Retrieval
 from exporter.evaluation.loss import Tuned
-from exporter.evaluation.parity.checks import Check
+from exporter.evaluation.parity.record import Check
 from exporter.evaluation.report.chart import chart_of
 from exporter.evaluation.report.page import (
     GONE_COLOUR,
