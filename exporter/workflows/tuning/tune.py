@@ -102,38 +102,17 @@ def tune(
             opened, _ways(opened), settings, book, parts, place, Path(scratch)
         )
 
-        def save(choice: Candidate, head: str) -> Recipe:
-            """Write the recipe that compiles a choice."""
-            chosen_recipe = _recipe_of(recipes[choice.weights], choice, search)
-            save_recipe(chosen_recipe, place / RECIPE, head)
-            return chosen_recipe
-
         def save_best(points: Sequence[Point]) -> None:
             """Write the best choice so far: an interrupted search has a result too."""
             best = chosen(points, settings)
             if best is not None and processes().main:
-                save(best.candidate, f"The best so far of: {shlex.join(command)}")
+                head = f"The best so far of: {shlex.join(command)}"
+                _save_choice(best.candidate, head, recipes, search)
 
         result = search.run(save_best)
         if not processes().main:
             return result
-        trade_off = _trade_off(result, recipe.measure.batch)
-        _save_front(result, trade_off, place)
-        if result.choice is None:
-            (place / RECIPE).unlink(missing_ok=True)  # an earlier search's
-            return result
-        choice = result.choice.candidate
-        best = save(choice, f"Found by: {shlex.join(command)}" if command else "")
-        result = replace(result, recipe=str(place / RECIPE))
-        compiled = place / COMPILED
-        if choice.prune is None:
-            _save_unpruned(search, choice, compiled)
-            return result
-        own_model = model if choice.weights == OWN else None
-        report = compile_model(
-            best, compiled, own_model, stages, trade_off=trade_off, command=command
-        )
-        return replace(result, parity=report.passed)
+        return _deliver(result, recipes, search, model, command)
 
 
 def dry_tune(
@@ -285,6 +264,44 @@ def _identity(network: Network, parts: Mapping[str, ImageFolder]) -> str:
         (network.measuring, network.input_kind),
         images=[*map(listing_sha256, parts.values()), ranges],
     )
+
+
+def _deliver(
+    result: TuneResult,
+    recipes: Mapping[str, Recipe],
+    search: Search,
+    model: OwnModel | None,
+    command: Sequence[str],
+) -> TuneResult:
+    """Write the front; write the recipe of the choice, and compile it."""
+    trade_off = _trade_off(result, search.network.recipe.measure.batch)
+    _save_front(result, trade_off, search.place)
+    file = search.place / RECIPE
+    if result.choice is None:
+        file.unlink(missing_ok=True)  # an earlier search's
+        return result
+    choice = result.choice.candidate
+    head = f"Found by: {shlex.join(command)}" if command else ""
+    recipe = _save_choice(choice, head, recipes, search)
+    result = replace(result, recipe=str(file))
+    folder = search.place / COMPILED
+    if choice.prune is None:
+        _save_unpruned(search, choice, folder)
+        return result
+    own_model = model if choice.weights == OWN else None
+    report = compile_model(
+        recipe, folder, own_model, search.stages, trade_off=trade_off, command=command
+    )
+    return replace(result, parity=report.passed)
+
+
+def _save_choice(
+    choice: Candidate, head: str, recipes: Mapping[str, Recipe], search: Search
+) -> Recipe:
+    """Write the recipe that compiles a choice."""
+    recipe = _recipe_of(recipes[choice.weights], choice, search)
+    save_recipe(recipe, search.place / RECIPE, head)
+    return recipe
 
 
 def _recipe_of(recipe: Recipe, choice: Candidate, search: Search) -> Recipe:
