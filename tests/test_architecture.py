@@ -67,6 +67,7 @@ INNER_ORDER = {
         ("progress", "recipe"),
         ("folders",),
         ("steps", "inspect"),
+        ("checks",),
         ("network", "predicting", "evaluate"),
         ("variant",),
         ("opened",),
@@ -202,6 +203,8 @@ HEAVY = (
         ("exporter.evaluation.loss", set()),
         ("exporter.workflows.evaluate", {"PIL"}),
         ("exporter.workflows.recipe", set()),
+        ("exporter.workflows.checks", set()),
+        ("exporter.workflows.tuning.recipes", set()),
         ("exporter.data.batches", {"PIL"}),
     ],
 )

@@ -9,8 +9,6 @@ from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
-from safetensors import SafetensorError, safe_open
-from safetensors.numpy import save
 
 from exporter.calibration.settings import CalibrationSettings
 from exporter.errors import ArtefactError, CalibrationError, reason_of
@@ -155,6 +153,8 @@ def _crop_words(shape: CalibrationRecord | ModelSpec) -> str:
 
 def save_calibration(calibration: Calibration, path: Path) -> None:
     """Write one safetensors file; equal calibrations give equal bytes."""
+    from safetensors.numpy import save  # noqa: PLC0415  (as below)
+
     arrays = {}
     for name in ARRAYS:
         array = getattr(calibration, name)
@@ -167,6 +167,8 @@ def save_calibration(calibration: Calibration, path: Path) -> None:
 
 def load_calibration(path: Path) -> Calibration:
     """Read a calibration back."""
+    from safetensors import SafetensorError, safe_open  # noqa: PLC0415  (`--help` reads no file)
+
     expected = "a calibration"
     try:
         with safe_open(regular(path), framework="numpy") as file:

@@ -17,6 +17,7 @@ from exporter.cli.output import (
 from exporter.files import writable_file
 from exporter.schedule.methods import FUSED
 from exporter.settings.flags import add_flags
+from exporter.workflows.checks import A_FOLDER, opened_recipe
 from exporter.workflows.recipe import Recipe, needed
 
 EXAMPLES = (
@@ -40,13 +41,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Calibrate and print ACS and the halves' agreement by layer; the exit code is 0."""
     recipe, out = recipe_of(arguments), writable_file(arguments.out)
-    needed(recipe.images.images, "--images", "a folder of images")
+    needed(recipe.images.images, "--images", A_FOLDER)
+    opened = opened_recipe(recipe, restore=False)
+    opened.policy()
+    opened.check_images()
+    opened.check_model()
     from exporter.workflows.opened import open_recipe
 
     # The file serves every scorer unless one is named: the default one needs no inter-layer scores.
     recipe = recipe.but(prune={"scorer": recipe.prune.scorer or FUSED.name})
     variant = open_recipe(recipe, RichStages(quiet=arguments.quiet), restore=False)
-    variant.network.check_images()
     _ = variant.network.full  # a model that cannot be loaded is refused first
     calibration = variant.calibrate(out)
     record, overlap = calibration.record, calibration.overlap_by_layer

@@ -24,6 +24,7 @@ from exporter.schedule.policy import resolve
 from exporter.schedule.prune import Prune
 from exporter.settings.fields import sections_of
 from exporter.settings.flags import add_flags, from_flags, places_of
+from exporter.workflows.checks import A_FOLDER, opened_recipe
 from exporter.workflows.recipe import Lowering, Recipe, needed
 
 if TYPE_CHECKING:
@@ -85,10 +86,18 @@ def _check_file(arguments: argparse.Namespace) -> int:
     if settings.runtime is not None:
         expected = "none with --onnx: a file is checked on its target's runtime"
         raise RecipeError("--runtime", settings.runtime, expected)
-    needed(recipe.images.images, "--images", "a folder of images")
+    needed(recipe.images.images, "--images", A_FOLDER)
+    opened = opened_recipe(recipe)
+    opened.policy()
+    opened.check_images()
+    opened.check_model()
     from exporter.artefact import artefact_of
-    from exporter.evaluation.parity.reference import check
     from exporter.formats.large_onnx import load_whole
+
+    file = str(arguments.onnx)
+    model = load_whole(arguments.onnx)
+    artefact = artefact_of(model, file)
+    from exporter.evaluation.parity.reference import check
     from exporter.lowering.verify import check_graph
     from exporter.models.spec import asked_as
     from exporter.workflows.opened import open_recipe
@@ -96,11 +105,7 @@ def _check_file(arguments: argparse.Namespace) -> int:
 
     stages = RichStages(quiet=arguments.quiet)
     network = open_recipe(recipe, stages).network
-    network.check_images()
     threads = settings.threads or network.measuring.threads
-    file = str(arguments.onnx)
-    model = load_whole(arguments.onnx)
-    artefact = artefact_of(model, file)
     check_graph(model, artefact, file)
     full = _require_same(artefact, network, file)
     outputs = [asked_as(output) for output in artefact.spec.outputs]

@@ -41,6 +41,7 @@ from exporter.evaluation.parity.record import explain
 from exporter.evaluation.report.record import Report
 from exporter.settings.flags import add_flags
 from exporter.vocabulary import Method
+from exporter.workflows.checks import check_compile, opened_recipe, recipes_of
 from exporter.workflows.recipe import Recipe
 
 EXAMPLES = (
@@ -79,6 +80,12 @@ def run(arguments: argparse.Namespace) -> int:
     if methods:
         setattr(arguments, METHOD, methods[0])
     recipe = recipe_of(arguments)
+    if arguments.dry_run and methods:
+        raise RecipeError("--dry-run", f"{len(methods)} methods", "one method")
+    for method_recipe in recipes_of(recipe, methods) if methods else (recipe,):
+        opened = opened_recipe(method_recipe)
+        check_compile(opened, opened.policy(refits=True), out)
+        opened.check_model()
     with stages.stage("libraries"):
         from exporter.workflows.compile import (
             compare_methods,
@@ -87,8 +94,6 @@ def run(arguments: argparse.Namespace) -> int:
         )
 
     if arguments.dry_run:
-        if methods:
-            raise RecipeError("--dry-run", f"{len(methods)} methods", "one method")
         return show_dry_run(arguments, dry_compile(recipe, out))
     command = ("star-export", *sys.argv[1:])
     if methods:

@@ -29,9 +29,11 @@ from exporter.cli.output import (
 )
 from exporter.depth.plan import ChoiceSettings, DepthPlan
 from exporter.errors import RecipeError
+from exporter.models.identity import weights_file
 from exporter.settings.flags import add_flags, from_flags
+from exporter.workflows.checks import TRAIN_IMAGES, check_training_images, opened_recipe
 from exporter.workflows.progress import SILENT, Stages
-from exporter.workflows.recipe import A_MODEL, Recipe, needed
+from exporter.workflows.recipe import Recipe, needed
 
 if TYPE_CHECKING:
     from exporter.workflows.depth import Applied, Chosen, Found
@@ -153,7 +155,14 @@ def _split(arguments: argparse.Namespace, choice: ChoiceSettings) -> "Found":
 def _chosen(arguments: argparse.Namespace, choice: ChoiceSettings) -> "Chosen":
     """Choose the units; all settings are checked before."""
     out = needed(arguments.out, "--out", "a file for the weights")
-    training = training_of(arguments, recipe_of(arguments))
+    recipe = recipe_of(arguments)
+    training = training_of(arguments, recipe)
+    opened = opened_recipe(recipe)
+    if choice.units and arguments.samples is None:
+        check_training_images(opened)
+    needed(recipe.images.images, "--images", TRAIN_IMAGES)
+    opened.check_images()
+    weights_file(out)
     network = _network(arguments, RichStages(quiet=arguments.quiet))
     from exporter.depth.collect import read_samples
     from exporter.workflows.depth import choose_to
@@ -164,11 +173,10 @@ def _chosen(arguments: argparse.Namespace, choice: ChoiceSettings) -> "Chosen":
 
 def _network(arguments: argparse.Namespace, stages: Stages = SILENT) -> "Network":
     recipe = recipe_of(arguments)
+    opened_recipe(recipe).check_model()
     from exporter.workflows.opened import open_recipe
 
-    network = open_recipe(recipe, stages).network
-    needed(network.recipe.model.name or None, "--model", A_MODEL)
-    return network
+    return open_recipe(recipe, stages).network
 
 
 def _print(done: "Chosen") -> None:

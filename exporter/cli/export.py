@@ -17,7 +17,9 @@ from exporter.cli.flags import (
 from exporter.cli.output import RichStages, print_lines, show
 from exporter.errors import RecipeError
 from exporter.files import writable_file
+from exporter.schedule.policy import Given
 from exporter.settings.flags import add_flags
+from exporter.workflows.checks import OpenedRecipe, opened_recipe
 from exporter.workflows.recipe import Recipe
 
 EXAMPLES = (
@@ -51,17 +53,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Lower the model and write the file; the exit code is 0."""
     recipe, out = recipe_of(arguments), writable_file(arguments.out)
+    _check(arguments, opened_recipe(recipe))
     from exporter.formats.large_onnx import save_onnx
     from exporter.workflows.opened import open_recipe
 
     stages = RichStages(quiet=arguments.quiet)
     variant = open_recipe(recipe, stages, dense=arguments.dense)
-    if arguments.dense:
-        refuse(arguments, PRUNES, "--dense", "the dense model drops no patches")
-    elif variant.given is None:
-        raise RecipeError("export", "neither", "--schedule FILE or --dense")
-    variant.network.check_images()
-    variant.dense.check_needs()  # those of the target: a schedule says itself what it lacks
     pruned = variant.pruned
     with stages.stage(f"export, {pruned.method}"):
         save_onnx(variant.lower(), out)
@@ -71,6 +68,19 @@ def run(arguments: argparse.Namespace) -> int:
     head = f"{out}: {method}, {gmacs:.3f} GMACs"
     show(arguments, record, lambda: print_lines([head, *lines]))
     return 0
+
+
+def _check(arguments: argparse.Namespace, opened: OpenedRecipe) -> None:
+    """Check what needs no model."""
+    if arguments.dense:
+        refuse(arguments, PRUNES, "--dense", "the dense model drops no patches")
+    policy = opened.policy(dense=arguments.dense)
+    if not arguments.dense and not isinstance(policy.amount, Given):
+        raise RecipeError("export", "neither", "--schedule FILE or --dense")
+    opened.check_images()
+    # Those of the target: a schedule says itself what it lacks.
+    opened.check_needs(None, opened.recipe.lower.row)
+    opened.check_model()
 
 
 def _trtexec(file: Path) -> list[str]:

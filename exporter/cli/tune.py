@@ -6,7 +6,8 @@ measured on the other. An interrupted search continues when started again. Exits
 
 import argparse
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from pathlib import Path
 
 from exporter.cli.flags import (
     MODEL_FLAGS,
@@ -25,9 +26,11 @@ from exporter.cli.output import (
     skipped_lines,
 )
 from exporter.evaluation.loss import points_words
+from exporter.files import writable_folder
 from exporter.schedule.prune import Prune
 from exporter.settings.flags import add_flags, from_flags
 from exporter.vocabulary import Status
+from exporter.workflows.checks import opened_recipe
 from exporter.workflows.recipe import PRUNE, Recipe
 from exporter.workflows.tuning.choice import (
     USUAL,
@@ -37,6 +40,8 @@ from exporter.workflows.tuning.choice import (
     TuneSettings,
     images_needed,
 )
+from exporter.workflows.tuning.recipes import check_named, check_search, recipes_with
+from exporter.workflows.tuning.ways import OWN
 
 EXAMPLES = (
     "star-export tune --model digits_vit --images train/ --eval-images val/ --max-drop 1 --out build/tune",
@@ -86,6 +91,7 @@ def run(arguments: argparse.Namespace) -> int:
     stages = RichStages(quiet=arguments.quiet or arguments.dry_run)
     settings, weights = from_flags(TuneSettings, arguments), arguments.weights
     recipe, out = recipe_of(arguments, DEFAULTS), arguments.out
+    _check(recipe, settings, weights, out)
     with stages.stage("libraries"):
         from exporter.workflows.tuning.tune import dry_tune, tune
 
@@ -98,6 +104,20 @@ def run(arguments: argparse.Namespace) -> int:
     show(arguments, result, lambda: _print(result))
     missed = result.judged is None or result.judged.status == Status.MISSED
     return 1 if missed or result.parity is False else 0
+
+
+def _check(
+    recipe: Recipe, settings: TuneSettings, weights: Sequence[Path], out: Path
+) -> None:
+    """Check what needs no model, of the recipe and of those of the other checkpoints."""
+    for name, other in recipes_with(recipe, weights).items():
+        opened = opened_recipe(other)
+        if name == OWN:
+            check_search(opened, opened.policy(), settings)
+            opened.check_model()
+        else:
+            check_named(opened)
+    writable_folder(out)
 
 
 def _print(result: TuneResult) -> None:

@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from exporter.errors import ArtefactError, reason_of
-from exporter.files import regular, written_beside
+from exporter.errors import ArtefactError, OutputError, reason_of
+from exporter.files import regular, writable_file, written_beside
 from exporter.formats.canonical_json import from_json, to_json
 from exporter.vocabulary import OutputKind
 
@@ -64,6 +64,13 @@ def save_weights(
     }
     with written_beside(path) as partial:
         partial.write_bytes(save(state, {KEY: to_json(content)}))
+
+
+def weights_file(path: Path) -> Path:
+    """Try the place of weights to write, so that a long job does not fail at its end."""
+    if path.suffix != ".safetensors":
+        raise OutputError("--out", str(path), "a name that ends in .safetensors")
+    return writable_file(path)
 
 
 def read_metadata(path: Path) -> Mapping[str, str]:

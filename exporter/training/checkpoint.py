@@ -12,17 +12,9 @@ from timm.utils import ModelEmaV3
 from torch import nn
 from torch.optim import Optimizer
 
-from exporter.errors import OutputError
-from exporter.files import Unfinished, writable_file
+from exporter.files import Unfinished
 
 Score: TypeAlias = Callable[[nn.Module], float]
-
-
-def weights_file(path: Path) -> Path:
-    """Try the place of weights to write, so that a long job does not fail at its end."""
-    if path.suffix != ".safetensors":
-        raise OutputError("--out", str(path), "a name that ends in .safetensors")
-    return writable_file(path)
 
 
 class RunState:

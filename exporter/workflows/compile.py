@@ -13,13 +13,12 @@ from exporter.calibration.record import Calibration, save_calibration
 from exporter.calibration.settings import CalibrationSettings
 from exporter.data.batches import noise
 from exporter.data.images import ImageFolder
-from exporter.errors import RecipeError
 from exporter.evaluation.benchmark import TradeOff
 from exporter.evaluation.loss import Tuned
 from exporter.evaluation.report.page import Shown, save_comparison, save_page
 from exporter.evaluation.report.record import Report, TimedRun
 from exporter.evaluation.report.try_page import runs_in_browser, save_try_page
-from exporter.files import PathLike, writable_folder, written_beside
+from exporter.files import PathLike, written_beside
 from exporter.formats.canonical_json import save_json
 from exporter.formats.large_onnx import files_of
 from exporter.lowering.instrumented import save_instrumented
@@ -28,6 +27,7 @@ from exporter.pruning.checkpoint import TUNED
 from exporter.tensor_names import IMAGES, TRACING, Array
 from exporter.vocabulary import Method
 from exporter.workflows import steps
+from exporter.workflows.checks import check_compile, recipes_of
 from exporter.workflows.folders.export_folder import (
     CALIBRATION,
     CHECKSUMS,
@@ -43,7 +43,7 @@ from exporter.workflows.folders.export_folder import (
     save_raw_images,
     save_reference,
 )
-from exporter.workflows.network import A_FOLDER, Network
+from exporter.workflows.network import Network
 from exporter.workflows.opened import (
     DryRun,
     dry_run,
@@ -53,7 +53,7 @@ from exporter.workflows.opened import (
 )
 from exporter.workflows.progress import SILENT, Stages
 from exporter.workflows.proof import pictures_of, prove, references_of
-from exporter.workflows.recipe import Images, Recipe, needed
+from exporter.workflows.recipe import Recipe
 from exporter.workflows.steps import OwnModel
 from exporter.workflows.variant import Variant
 
@@ -117,7 +117,7 @@ def compare_methods(
     Raises:
         UserError: One of them cannot be carried out. No model is written where a schedule cannot be made.
     """
-    out, recipes = Path(out), _recipes(recipe, methods)
+    out, recipes = Path(out), recipes_of(recipe, methods)
     variants = list[Variant]()
     for changed, method in zip(recipes, methods, strict=True):
         variant = open_recipe(changed, stages, model, refits=True)
@@ -135,19 +135,6 @@ def compare_methods(
     return {method: report for method, (report, _) in zip(methods, pages, strict=True)}
 
 
-def _recipes(recipe: Recipe, methods: Sequence[Method]) -> list[Recipe]:
-    """Return the recipe of each method."""
-    if len(set(methods)) < len(methods):
-        raise RecipeError("--method", ",".join(methods), "each method once")
-    if recipe.prune.schedule is not None:
-        raise RecipeError(
-            "--schedule",
-            f"a file beside {len(methods)} methods",
-            "one method: it has its own",
-        )
-    return [recipe.but(prune={"method": method}) for method in methods]
-
-
 def _compiled(
     variants: Sequence[Variant],
     recipes: Sequence[Recipe],
@@ -159,7 +146,8 @@ def _compiled(
     They differ in their method alone. `recipes` are theirs, as they were given.
     """
     for variant in variants:
-        _check(variant)
+        assert variant.policy is not None
+        check_compile(variant.network, variant.policy, variant.folder)
     network = variants[0].network
     warn_where_slow(variants[0].target)
     folder = None if network.on_noise else network.evaluated
@@ -198,35 +186,11 @@ def _compiled(
 def dry_compile(recipe: Recipe, out: PathLike) -> DryRun:
     """Check what `compile_model` checks before its first step, weights included; nothing is written."""
     variant = replace(open_recipe(recipe, refits=True), folder=Path(out))
-    _check(variant)
+    assert variant.policy is not None
+    check_compile(variant.network, variant.policy, variant.folder)
     if not variant.network.on_noise:
         _ = variant.network.evaluated
     return dry_run(variant, recipe)
-
-
-def _check(variant: Variant) -> None:
-    """Check that everything that the compilation needs is given, then the folder."""
-    variant.check_amount("compile")
-    network, images = variant.network, variant.network.recipe.images
-    if network.on_noise:
-        _check_noise(images)
-    else:
-        needed(images.eval_images or images.images, "--images", A_FOLDER)
-    variant.check_needs()
-    network.check_images()
-    writable_folder(variant.folder)
-
-
-def _check_noise(images: Images) -> None:
-    """Warn that noise is measured on; RecipeError where a setting asks for what only images can tell."""
-    if images.class_map is not None:
-        raise RecipeError(
-            "--class-map", "no images", "--images beside it, whose accuracy it asks for"
-        )
-    logger.warning(
-        "no images: agreement with PyTorch and speed are measured on noise, not on photos; accuracy is not "
-        "measured, and no picture is drawn (--images DIR)"
-    )
 
 
 def _with_class_names(network: Network, folder: ImageFolder | None) -> Network:

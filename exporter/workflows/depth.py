@@ -28,18 +28,18 @@ from exporter.files import writable_folder
 from exporter.formats.canonical_json import to_json
 from exporter.machine import job_identity
 from exporter.models.base import PrunableViT, weights_sha256
-from exporter.models.identity import save_weights
+from exporter.models.identity import save_weights, weights_file
 from exporter.models.networks import identity_of
 from exporter.models.request import ModelRequest
 from exporter.pruning.checkpoint import pruning_records, read_pruning
 from exporter.schedule.macs import dense_macs
-from exporter.training.checkpoint import weights_file
 from exporter.training.data import TrainBatches
 from exporter.training.finetune import finetune
 from exporter.training.settings import FinetuneSettings
 from exporter.vocabulary import UnitType
-from exporter.workflows.exam import Exam, require_images, train_images, with_progress
-from exporter.workflows.network import TRAIN_IMAGES, Network
+from exporter.workflows.checks import TRAIN_IMAGES, check_training_images
+from exporter.workflows.exam import Exam, train_images, with_progress
+from exporter.workflows.network import Network
 from exporter.workflows.predicting import torch_models
 from exporter.workflows.progress import Stages
 from exporter.workflows.recipe import needed
@@ -265,7 +265,7 @@ def collect_to(
     # samples do not depend on them
     choice = replace(choice, growth=0, last_weights=False)
     chosen = network.recipe.images
-    require_images(network)
+    check_training_images(network)
     _check_whole(network)
     spec = network.full.spec
     exam = Exam(chosen, spec, network.stages)

@@ -16,7 +16,8 @@ from exporter.records import ModelSpec
 from exporter.training.checkpoint import Score
 from exporter.training.data import TrainBatches
 from exporter.training.finetune import EpochBatches, TrainBatch
-from exporter.workflows.network import TRAIN_IMAGES, Network
+from exporter.workflows.checks import HELD_OUT_IMAGES
+from exporter.workflows.network import Network
 from exporter.workflows.predicting import EvalModel, predict_models, torch_model
 from exporter.workflows.progress import Advance, Stages
 from exporter.workflows.recipe import BATCH, Images, needed
@@ -27,7 +28,6 @@ logger = logging.getLogger(__name__)
 HELD_OUT, MOST, FEW = 0.1, 2000, 5
 
 NO_CLASSES = "a model without logits, which has no classes to learn"
-HELD_OUT_IMAGES = "labelled images that training does not see"
 
 
 class Exam:
@@ -73,14 +73,6 @@ def _places(images: ImageFolder) -> set[tuple[Path, str]]:
     folders = {file.path.parent for file in images.files}
     resolved = {folder: folder.resolve() for folder in folders}
     return {(resolved[file.path.parent], file.path.name) for file in images.files}
-
-
-def require_images(network: Network) -> None:
-    """Raise RecipeError unless there are images to train on, and others to measure on."""
-    images = network.recipe.images
-    needed(images.images, "--images", TRAIN_IMAGES)
-    needed(images.eval_images, "--eval-images", HELD_OUT_IMAGES)
-    network.check_images()
 
 
 def train_images(network: Network, most: int | None) -> ImageFolder:

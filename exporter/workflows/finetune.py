@@ -32,16 +32,15 @@ from exporter.pruning.checkpoint import TUNED, pruning_records
 from exporter.pruning.pruned_vit import PrunedViT
 from exporter.records import Pair, Schedule
 from exporter.schedule.macs import dense_macs
-from exporter.training.checkpoint import weights_file
 from exporter.training.data import TrainBatches
 from exporter.training.finetune import finetune
 from exporter.training.settings import FinetuneSettings
 from exporter.vocabulary import InputKind
 from exporter.workflows import steps
+from exporter.workflows.checks import check_finetune
 from exporter.workflows.exam import (
     Exam,
     parted,
-    require_images,
     score_on,
     train_images,
     with_progress,
@@ -130,7 +129,7 @@ def finetune_model(
     """
     path = _output_file(Path(out))
     opened = open_recipe(recipe, stages, model)
-    models, images, exam = _prepared(opened, settings, teacher)
+    models, images, exam = _prepared(opened, settings, teacher, path)
     variant = _student(opened, models, images, path)
     pruned = variant.pruned
     pixels = variant.network.pixels(images, recipe.measure.batch, InputKind.FLOAT32)
@@ -189,26 +188,22 @@ def dry_finetune(
     teacher: PathLike | None = None,
 ) -> DryRun:
     """Check what `finetune_model` checks before its first step, weights included; nothing is written."""
-    _output_file(Path(out))
+    path = _output_file(Path(out))
     opened = open_recipe(recipe)
-    _prepared(opened, settings, teacher)
+    _prepared(opened, settings, teacher, path)
     return dry_run(opened, recipe, settings)
 
 
 def _prepared(
-    opened: Variant, settings: FinetuneSettings, teacher: PathLike | OwnModel | None
+    opened: Variant,
+    settings: FinetuneSettings,
+    teacher: PathLike | OwnModel | None,
+    out: Path,
 ) -> tuple["Distillation", ImageFolder, Exam]:
     """Return the models, the images to train on and those to measure on, after all checks."""
-    count = processes().count
-    if settings.batch_size % count:
-        raise RecipeError(
-            "batch_size",
-            str(settings.batch_size),
-            f"a multiple of the {count} processes",
-        )
-    opened.check_amount("finetune")
-    network = opened.network
-    require_images(network)
+    network, policy = opened.network, opened.policy
+    assert policy is not None
+    check_finetune(network, policy, settings, out)
     models = models_of(network, teacher)
     images = train_images(network, settings.max_train_images)
     student = steps.with_class_names(models.student, images)
@@ -221,7 +216,6 @@ def _prepared(
 
 
 def _output_file(path: Path) -> Path:
-    weights_file(path)
     for unfinished in (_partial(path), _sums(path)):
         writable_file(unfinished)
     return path

@@ -14,20 +14,20 @@ from exporter.calibration.calibrate import resized_to
 from exporter.calibration.record import Calibration, check_calibration, load_calibration
 from exporter.data.batches import draw_images
 from exporter.data.class_map import MAP_HINT
-from exporter.data.images import ImageFolder, check_readable, sample, set_apart
+from exporter.data.images import ImageFolder, sample, set_apart
 from exporter.data.source import class_mismatch, images_at
 from exporter.depth.checkpoint import describe_vit
 from exporter.errors import ImageError
 from exporter.models.base import PrunableViT
 from exporter.models.spec import with_outputs
-from exporter.pruning.checkpoint import Pruning
 from exporter.pruning.divergence import Judges
 from exporter.pruning.refit import bytes_of_image, bytes_to_refit
 from exporter.records import ModelSpec
 from exporter.tensor_names import Array
 from exporter.vocabulary import InputKind
+from exporter.workflows.checks import A_FOLDER, TRAIN_IMAGES, OpenedRecipe
 from exporter.workflows.progress import SILENT, Stages
-from exporter.workflows.recipe import A_MODEL, BATCH, Measuring, Recipe, needed
+from exporter.workflows.recipe import A_MODEL, BATCH, Measuring, needed
 from exporter.workflows.steps import OwnModel, loaded
 
 # Activation ranges settle within a few dozen images.
@@ -37,9 +37,6 @@ LEAST_IMAGES = 16
 # A model is fitted to so many images, judged on so many others or on this share, as far as so many bytes allow.
 FITTED_TO, JUDGING, LEAST_JUDGING, FIT_BYTES = 1536, 2560, 0.25, 4 << 30
 
-A_FOLDER = "a folder of images"
-TRAIN_IMAGES = "labelled images to train on"
-
 # Our models tell noise, single colours and images of another kind apart by 0.3 at most, their own by 0.6 to 0.8.
 LEAST_TOLD_APART = 0.35
 
@@ -47,16 +44,14 @@ logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, eq=False)
-class Network:
+class Network(OpenedRecipe):
     """A model of the owner's and its images, which all its variants share.
 
     `recipe` names both, with the name of the checkpoint's network, unless a `model` is the caller's own. `restored`
     is what the checkpoint was trained with.
     """
 
-    recipe: Recipe
     model: OwnModel | None = None
-    restored: Pruning | None = None
     stages: Stages = SILENT
     _listings: dict[Path, ImageFolder] = field(default_factory=dict, repr=False)
 
@@ -121,26 +116,6 @@ class Network:
     @property
     def _trained_with(self) -> Calibration | None:
         return None if self.restored is None else self.restored.calibration
-
-    @property
-    def has_calibration(self) -> bool:
-        """Whether a calibration is given."""
-        return (
-            self._trained_with is not None or self.recipe.prune.calibration is not None
-        )
-
-    @property
-    def on_noise(self) -> bool:
-        """Whether models are compared on noise: a checkpoint brings all else, and no images are given."""
-        images = self.recipe.images
-        without = images.images is None and images.eval_images is None
-        return self.restored is not None and without
-
-    def check_images(self) -> None:
-        """Raise ImageError unless the folders that are given can be read, before the model is loaded."""
-        for place in (self.recipe.images.images, self.recipe.images.eval_images):
-            if place is not None and not place.is_file():
-                check_readable(place)
 
     @cached_property
     def folder(self) -> ImageFolder:

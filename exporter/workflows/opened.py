@@ -1,21 +1,17 @@
 """Open a recipe: check it before any work, and say what a run would start from."""
 
 import logging
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
-from exporter.errors import CheckpointError, RecipeError
 from exporter.machine import VNNI, cpu_lacks
-from exporter.models.identity import read_identity
 from exporter.models.registry import check_device
-from exporter.models.request import ModelRequest
-from exporter.pruning.checkpoint import Pruning, read_pruning
 from exporter.records import Schedule
 from exporter.schedule.macs import dense_macs, schedule_macs
 from exporter.schedule.policy import UNSAID, Need
-from exporter.schedule.prune import AMOUNTS, OF_STRETCHED, SCORING, Prune
-from exporter.settings.fields import Settings, changes_of, fields_of
+from exporter.settings.fields import Settings, changes_of
 from exporter.targets import ONNXRUNTIME_INT8, OPENVINO, OPENVINO_INT8, Target
+from exporter.workflows.checks import opened_recipe
 from exporter.workflows.network import Network
 from exporter.workflows.progress import SILENT, Stages
 from exporter.workflows.recipe import Recipe
@@ -45,44 +41,10 @@ def open_recipe(
         refits: Whether the caller refits a pruned model where the recipe says so.
     """
     check_device(recipe.model.device)
-    restored = _restored(recipe, restore=restore)
-    trained = None if restored is None else restored.schedule
-    policy = recipe.policy(trained, dense=dense, refits=refits)
-    name = recipe.model.name or _recorded_name(recipe.model)
-    named = replace(recipe, model=replace(recipe.model, name=name))
-    network = Network(named, model, restored, stages)
+    opened = opened_recipe(recipe, restore=restore)
+    policy = opened.policy(dense=dense, refits=refits)
+    network = Network(opened.recipe, opened.restored, model, stages)
     return Variant(network, None if dense else policy, recipe.lower)
-
-
-def _recorded_name(request: ModelRequest) -> str:
-    if request.checkpoint is None:
-        return ""
-    if not request.checkpoint.exists():
-        raise CheckpointError(request.checkpoint, "no such file", "a checkpoint")
-    identity = read_identity(request.checkpoint)
-    return identity.name if identity else ""
-
-
-def _restored(recipe: Recipe, *, restore: bool) -> Pruning | None:
-    """Return what the recipe's checkpoint was trained with; None if nothing, or if it is not to be restored."""
-    file, prune, plain = recipe.model.checkpoint, recipe.prune, Prune()
-    restored = None if file is None else read_pruning(file)
-    if restored is None or not restore:
-        return None
-    trained = f"{restored.schedule.method}, rho {restored.schedule.rho or 'by layer'}"
-    if recipe.model.recalibrate:
-        logger.warning("%s is not pruned as it was trained, with %s", file, trained)
-        return None
-    for name in (*AMOUNTS, "calibration", "counts", *OF_STRETCHED, "refit", *SCORING):
-        if name == "seed" or getattr(prune, name) == getattr(plain, name):
-            continue
-        raise RecipeError(
-            f"--{name.replace('_', '-')}" if fields_of(Prune)[name].has_flag else name,
-            f"a setting beside {file}, which was trained with {trained}",
-            "none: a checkpoint is pruned as it was trained",
-            "recalibrate = true in the table [model] of a recipe allows it",
-        )
-    return restored
 
 
 def warn_where_slow(*targets: Target) -> None:

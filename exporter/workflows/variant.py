@@ -30,10 +30,11 @@ from exporter.schedule.plan import (
     schedule_of,
     warn_of_few_images,
 )
-from exporter.schedule.policy import Given, Need, Policy, check_needs
+from exporter.schedule.policy import Given, Need, Policy
 from exporter.targets import Target
 from exporter.vocabulary import InputKind, Layout
 from exporter.workflows import steps
+from exporter.workflows.checks import needs_of
 from exporter.workflows.network import Network
 from exporter.workflows.predicting import EvalModel, lowered_model, torch_model
 from exporter.workflows.recipe import Lowering
@@ -74,19 +75,7 @@ class Variant:
     @property
     def needs(self) -> frozenset[Need]:
         """What its links need beside the model."""
-        needs = frozenset[Need]() if self.policy is None else self.policy.needs
-        takes_ranges = self.lowering is not None and self.target.takes_ranges
-        return needs | {Need.RANGES} if takes_ranges else needs
-
-    def check_needs(self) -> None:
-        """Raise RecipeError for the first need that nothing meets."""
-        images = self.network.recipe.images.images is not None
-        check_needs(self.needs, images=images, calibration=self.network.has_calibration)
-
-    def check_amount(self, verb: str) -> None:
-        """Raise RecipeError if nothing says how much to prune."""
-        if self.policy is not None:
-            self.policy.check_amount(verb)
+        return needs_of(self.policy, self.target if self.lowering else None)
 
     @property
     def given(self) -> Schedule | None:

@@ -24,6 +24,14 @@ from tests.evaluation.report.reports import full_report
 SETTINGS = {"gamma": 2, "images.seed": 1, "prune.seed": 1, "calibrate.seed": 1}
 
 
+@pytest.fixture
+def compile_digits(star_export: Command, image_folder: Path, tmp_path: Path) -> Command:
+    """The verb, with a model and images, which are looked at before whatever compiles them."""
+    model = ("--model", "digits_vit", "--images", image_folder)
+    start = ("compile", *model, "--out", tmp_path / "o")
+    return lambda *flags: star_export(*start, *flags)
+
+
 @pytest.mark.ort
 @pytest.mark.parametrize("input_kind", ["float32", "uint8"])
 def test_it_leaves_a_folder_that_proves_itself(
@@ -290,9 +298,8 @@ def test_several_methods_are_compared(
 
 
 def test_one_of_several_methods_that_fails_is_1(
-    star_export: Command,
+    compile_digits: Command,
     compiled: Callable[..., Path],
-    tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     report = load_json(Report, compiled() / "report.json")
@@ -305,8 +312,8 @@ def test_one_of_several_methods_that_fails_is_1(
         monkeypatch.setattr(
             compile_module, "compare_methods", lambda *_, found=found, **__: found
         )
-        flags = ("--rho", "0.5", "--method", "star,tome", "--out", tmp_path / "o")
-        assert star_export("compile", *flags).code == code
+        flags = ("--rho", "0.5", "--method", "star,tome")
+        assert compile_digits(*flags).code == code
 
 
 @pytest.mark.ort
@@ -383,9 +390,9 @@ def told(compiled: Callable[..., Path], monkeypatch: pytest.MonkeyPatch) -> None
 
 @pytest.mark.usefixtures("told")
 def test_what_it_prints(
-    star_export: Command, compiled: Callable[..., Path], tmp_path: Path
+    compile_digits: Command, compiled: Callable[..., Path], tmp_path: Path
 ) -> None:
-    shown = star_export("compile", "--rho", "0.5", "--out", tmp_path / "o")
+    shown = compile_digits("--rho", "0.5")
     assert shown.code == 0
     for text in (
         "vit_tiny_patch16_224, star, drop, ",
@@ -397,14 +404,12 @@ def test_what_it_prints(
     ):
         assert text in shown.out
     assert "images/s" not in shown.out
-    printed = star_export(
-        "compile", "--rho", "0.5", "--out", tmp_path / "o", "--json"
-    ).json
+    printed = compile_digits("--rho", "0.5", "--json").json
     assert printed == json.loads((compiled() / "report.json").read_text())
 
 
 def test_speeds_are_printed_beside_those_over_the_model_as_it_came(
-    star_export: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    compile_digits: Command, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """One method, and several."""
     full = full_report()
@@ -423,15 +428,8 @@ def test_speeds_are_printed_beside_those_over_the_model_as_it_came(
             compile_module, "compare_methods", lambda *_, found=found, **__: found
         )
         for methods in (["star"], ["star", "tome"]):
-            flags = (
-                "--rho",
-                "0.5",
-                "--out",
-                tmp_path / "o",
-                "--method",
-                ",".join(methods),
-            )
-            lines = star_export("compile", *flags).out.splitlines()
+            flags = ("--rho", "0.5", "--method", ",".join(methods))
+            lines = compile_digits(*flags).out.splitlines()
             cells = {
                 row[1].strip(): row[2:-1]
                 for row in (line.split("│") for line in lines)
@@ -450,7 +448,7 @@ def test_speeds_are_printed_beside_those_over_the_model_as_it_came(
 
 
 def test_below_fp32_losses_are_beside_the_model_as_it_came(
-    star_export: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    compile_digits: Command, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     full = full_report()
     assert (
@@ -461,9 +459,7 @@ def test_below_fp32_losses_are_beside_the_model_as_it_came(
     losses = Pair(replace(full.pair, loss_points=0.25), full.pair)
     report = replace(full, in_fp32=InFp32(full.accuracy.dense, losses), batches=())
     monkeypatch.setattr(compile_module, "compile_model", lambda *_, **__: report)
-    lines = star_export(
-        "compile", "--rho", "0.5", "--out", tmp_path / "o"
-    ).out.splitlines()
+    lines = compile_digits("--rho", "0.5").out.splitlines()
     rows = [
         [word.strip() for word in line.split("│")[1:-1]]
         for line in lines
@@ -476,10 +472,10 @@ def test_below_fp32_losses_are_beside_the_model_as_it_came(
 
 @pytest.mark.usefixtures("told")
 def test_a_model_that_is_not_its_reference_is_1(
-    star_export: Command, tmp_path: Path
+    compile_digits: Command,
 ) -> None:
     """And images that cannot be read are named."""
-    shown = star_export("compile", "--rho", "0.1", "--out", tmp_path / "o")
+    shown = compile_digits("--rho", "0.1")
     assert shown.code == 1
     assert "1 calibration images skipped: b.png" in shown.out
     assert "1 evaluation images skipped: a.tar/4.png" in shown.out

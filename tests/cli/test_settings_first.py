@@ -3,15 +3,10 @@
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
-
-import pytest
 
 from exporter.cli import finetune
 from exporter.cli.flags import recipe_of
 from exporter.cli.main import build_parser, verb_modules
-from exporter.workflows import steps
-from tests.commands import Command
 
 OUT = ("--out", "x.safetensors")
 WRONG = ("--set", "measure.rounds=3")
@@ -73,53 +68,118 @@ def test_a_wrong_setting_needs_no_library_to_be_refused() -> None:
     assert done.stderr.splitlines() == [line] * len(commands)
 
 
-@pytest.mark.parametrize(
-    ("verb", "flags", "subject"),
-    [
-        ("compile", (*MODEL, "--rho", "0.5", *OUT), "--images"),
-        ("compile", (*MODEL, "--images", "{images}", *OUT), "compile"),
-        ("tune", (*MODEL, *GOAL, *OUT), "--eval-images"),
-        ("tune", (*MODEL, *GOAL, "--rounds", "0", *OUT), "--rounds"),
-        ("finetune", (*MODEL, "--rho", "0.5", *OUT), "--images"),
-        (
-            "finetune",
-            (*MODEL, "--images", "{images}", "--rho", "0.5", *OUT),
-            "--eval-images",
-        ),
-        ("finetune", (*MODEL, "--images", "{images}", *OUT), "finetune"),
-        ("calibrate", (*MODEL, *OUT), "--images"),
-        ("check", ("--onnx", "x.onnx", *MODEL), "--images"),
-        ("export", (*MODEL, *OUT), "export"),
-        ("export", (*MODEL, "--dense", "--target", "openvino-int8", *OUT), "--images"),
-        ("plan", (*MODEL,), "plan"),
-        ("depth choose", (*MODEL, "--units", "1", *OUT), "--images"),
-        (
-            "depth choose",
-            (*MODEL, "--units", "1", "--images", "{images}", *OUT),
-            "--eval-images",
-        ),
-        ("depth choose", (*MODEL, "--attention-units", "1", *OUT), "--images"),
-        ("depth apply", (*MODEL, *OUT), "depth"),
-    ],
-)
-def test_what_is_missing_is_named_before_a_model_is_loaded(
-    star_export: Command,
-    monkeypatch: pytest.MonkeyPatch,
-    tmp_path: Path,
-    image_folder: Path,
-    verb: str,
-    flags: tuple[str, ...],
-    subject: str,
-) -> None:
-    def load(*_: Any) -> None:
-        pytest.fail("a model is loaded")
+# For each verb what it needs of the arguments, and the subject of the line where that is missing or wrong.
+PLACES = ("--images", "{images}", "--eval-images", "{images}")
+AMOUNT = ("--mac-reduction", "0.4")
+NO_FOLDER, NO_FILE = "no/folder", "no/file.safetensors"
+WEIGHTS = ("--out", "{out}/w.safetensors")
+FOLDER = ("--out", "{out}/folder")
+PRUNED = (*MODEL, *PLACES, *AMOUNT)
+IN_A_FILE = ("--out", "{file}/below/w.safetensors")
 
-    monkeypatch.setattr(steps, "load_vit", load)
-    monkeypatch.chdir(tmp_path)
-    words = [word.format(images=image_folder) for word in flags]
-    assert star_export(*verb.split(), *words).error.startswith(
-        f"error: {subject} | got "
+MISTAKES: tuple[tuple[str, tuple[str, ...], str], ...] = (
+    ("compile", (*MODEL, "--rho", "0.5", *FOLDER), "--images"),
+    ("compile", (*MODEL, *PLACES, *FOLDER), "compile"),
+    ("compile", (*PRUNED, *FOLDER, "--images", NO_FOLDER), NO_FOLDER),
+    ("compile", (*PRUNED, *FOLDER, "--eval-images", NO_FOLDER), NO_FOLDER),
+    ("compile", (*PRUNED, *FOLDER, "--checkpoint", NO_FILE), NO_FILE),
+    ("compile", (*PRUNED, *FOLDER, "--calibration", NO_FILE), NO_FILE),
+    ("compile", (*PRUNED, *FOLDER, "--class-map", NO_FILE), NO_FILE),
+    ("compile", (*MODEL, *PLACES, *FOLDER, "--schedule", NO_FILE), NO_FILE),
+    ("compile", (*PLACES, *AMOUNT, *FOLDER), "--model"),
+    ("compile", (*PRUNED, *IN_A_FILE), "{file}/below/w.safetensors"),
+    ("compile", (*PRUNED, *FOLDER, "--method", "star,star"), "--method"),
+    (
+        "compile",
+        (*PRUNED, *FOLDER, "--method", "star,tome", "--dry-run"),
+        "--dry-run",
+    ),
+    ("tune", (*MODEL, *GOAL, *FOLDER), "--eval-images"),
+    ("tune", (*MODEL, *GOAL, *PLACES, "--rounds", "0", *FOLDER), "--rounds"),
+    ("tune", (*MODEL, *GOAL, *PLACES, "--images", NO_FOLDER, *FOLDER), NO_FOLDER),
+    ("tune", (*MODEL, *GOAL, *PLACES, "--checkpoint", NO_FILE, *FOLDER), NO_FILE),
+    ("tune", (*MODEL, *GOAL, *PLACES, "--weights", NO_FILE, *FOLDER), NO_FILE),
+    ("tune", (*GOAL, *PLACES, *FOLDER), "--model"),
+    ("tune", (*MODEL, *GOAL, *PLACES, *IN_A_FILE), "{file}/below/w.safetensors"),
+    ("finetune", (*MODEL, *AMOUNT, *WEIGHTS), "--images"),
+    (
+        "finetune",
+        (*MODEL, "--images", "{images}", *AMOUNT, *WEIGHTS),
+        "--eval-images",
+    ),
+    ("finetune", (*MODEL, *PLACES, *WEIGHTS), "finetune"),
+    ("finetune", (*PRUNED, "--images", NO_FOLDER, *WEIGHTS), NO_FOLDER),
+    ("finetune", (*PRUNED, "--checkpoint", NO_FILE, *WEIGHTS), NO_FILE),
+    ("finetune", (*PRUNED, "--teacher", NO_FILE, *WEIGHTS), NO_FILE),
+    ("finetune", (*PRUNED, "--out", "{out}/w.pth"), "--out"),
+    ("finetune", (*PRUNED, *IN_A_FILE), "{file}/below"),
+    ("calibrate", (*MODEL, *WEIGHTS), "--images"),
+    ("calibrate", (*MODEL, "--images", NO_FOLDER, *WEIGHTS), NO_FOLDER),
+    (
+        "calibrate",
+        (*MODEL, "--images", "{images}", "--checkpoint", NO_FILE, *WEIGHTS),
+        NO_FILE,
+    ),
+    ("calibrate", ("--images", "{images}", *WEIGHTS), "--model"),
+    ("calibrate", (*MODEL, "--images", "{images}", *IN_A_FILE), "{file}/below"),
+    ("check", (), "check"),
+    ("check", (NO_FOLDER,), NO_FOLDER),
+    ("check", ("--onnx", "x.onnx", *MODEL), "--images"),
+    ("check", ("--onnx", "x.onnx", *MODEL, "--images", "{images}"), "x.onnx"),
+    ("check", ("--onnx", "x.onnx", *MODEL, "--images", NO_FOLDER), NO_FOLDER),
+    ("check", ("--onnx", "x.onnx", "--images", "{images}"), "--model"),
+    ("export", (*MODEL, *WEIGHTS), "export"),
+    ("export", (*MODEL, "--dense", "--schedule", NO_FILE, *WEIGHTS), "--schedule"),
+    (
+        "export",
+        (*MODEL, "--dense", "--target", "openvino-int8", *WEIGHTS),
+        "--images",
+    ),
+    ("export", (*MODEL, "--dense", "--checkpoint", NO_FILE, *WEIGHTS), NO_FILE),
+    ("export", (*MODEL, "--dense", *IN_A_FILE), "{file}/below"),
+    ("export", ("--dense", *WEIGHTS), "--model"),
+    ("bench", (), "bench"),
+    ("bench", (NO_FOLDER,), NO_FOLDER),
+    ("bench", ("--dense", NO_FILE, "--pruned", NO_FILE), NO_FILE),
+    ("plan", (*MODEL,), "plan"),
+    ("depth choose", (*MODEL, "--units", "1", *WEIGHTS), "--images"),
+    (
+        "depth choose",
+        (*MODEL, "--units", "1", "--images", "{images}", *WEIGHTS),
+        "--eval-images",
+    ),
+    ("depth choose", (*MODEL, "--attention-units", "1", *WEIGHTS), "--images"),
+    (
+        "depth choose",
+        (*MODEL, "--attention-units", "1", "--images", NO_FOLDER, *WEIGHTS),
+        NO_FOLDER,
+    ),
+    ("depth apply", (*MODEL, "--checkpoint", NO_FILE, *WEIGHTS), NO_FILE),
+)
+
+
+def test_a_mistake_in_the_arguments_needs_no_library_to_be_refused(
+    tmp_path: Path, image_folder: Path
+) -> None:
+    (tmp_path / "file").touch()
+    places = {"images": image_folder, "out": tmp_path, "file": tmp_path / "file"}
+    commands, subjects = [], []
+    for verb, flags, subject in MISTAKES:
+        commands.append(" ".join((verb, *flags)).format(**places))
+        subjects.append(subject.format(**places))
+    done = subprocess.run(
+        [sys.executable, "-c", WITHOUT_TORCH],
+        input="\n".join(commands),
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=True,
     )
+    for command, subject, line in zip(
+        commands, subjects, done.stderr.splitlines(), strict=True
+    ):
+        assert line.startswith(f"error: {subject}"), (command, line)
+    assert {path.name for path in tmp_path.iterdir()} <= {"file", image_folder.name}
 
 
 def test_the_example_of_fine_tuning_has_the_images_that_it_needs() -> None:

@@ -7,10 +7,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from torch import nn
 
 from exporter.evaluation.benchmark import Ratio, Throughput
 from exporter.evaluation.loss import PairResult
 from exporter.formats.canonical_json import to_json
+from exporter.models.identity import Identity, save_weights
 from exporter.schedule.prune import Prune
 from exporter.vocabulary import Status
 from exporter.workflows.tuning import tune
@@ -165,7 +167,7 @@ def test_images_that_cannot_be_read_are_counted_and_named(run: Run) -> None:
     assert "1 calibration images skipped: b.png" in done.out
 
 
-def test_flags_pin_axes(run: Run) -> None:
+def test_flags_pin_axes(run: Run, tmp_path: Path) -> None:
     pins = (
         "--scorer",
         "fused",
@@ -176,15 +178,25 @@ def test_flags_pin_axes(run: Run) -> None:
         "--target",
         "openvino-fp32",
     )
-    done, asked = run(
-        FOUND, "--max-ms", "5", *pins, "--weights", "a.safetensors", "b.pt"
-    )
+    weights = (tmp_path / "a.safetensors", tmp_path / "b.safetensors")
+    for file in weights:
+        save_weights(nn.Linear(1, 1), Identity("vit", "vit"), file)
+    done, asked = run(FOUND, "--max-ms", "5", *pins, "--weights", *weights)
     assert done.code == 0, done.err
     prune = asked["recipe"].prune
     assert (prune.scorer, prune.counts, prune.rho) == ("fused", "stretched", 0.7)
     assert asked["settings"].target == "openvino-fp32"
     assert asked["settings"].max_ms == 5.0
-    assert asked["weights"] == [Path("a.safetensors"), Path("b.pt")]
+    assert asked["weights"] == [*weights]
+
+
+def test_weights_that_do_not_say_of_which_network_they_are_are_refused(
+    run: Run, workplace: Workplace
+) -> None:
+    done, asked = run(FOUND, "--max-ms", "5", "--weights", workplace.checkpoint)
+    assert "got weights that do not say of which network they are" in done.error
+    assert done.error.startswith(f"error: {workplace.checkpoint} | ")
+    assert not asked
 
 
 @pytest.mark.parametrize(

@@ -62,7 +62,7 @@ def variants_of(
     measuring: Measuring,
 ) -> tuple[Variant, Variant]:
     """The dense and the pruned variant of a network, whose links are already made."""
-    network = Network(Recipe(measure=measuring), pruned.vit)
+    network = Network(Recipe(measure=measuring), model=pruned.vit)
     variants = []
     for model, file in ((unpruned, pair.dense), (pruned, pair.pruned)):
         variant = Variant(network, None, Lowering(file.artefact.target.name))

@@ -23,7 +23,7 @@ from tests.digits import digits
 
 def variant_of(vit: PrunableViT, prune: Prune, target: str = "") -> Variant:
     lowering = Lowering(target) if target else None
-    return Variant(Network(Recipe(prune=prune), vit), resolve(prune), lowering)
+    return Variant(Network(Recipe(prune=prune), model=vit), resolve(prune), lowering)
 
 
 def test_each_link_is_made_once_and_on_a_target_the_schedule_is_the_same(
@@ -49,7 +49,7 @@ def test_the_dense_model_needs_nothing_but_what_its_target_does(
     assert variant.dense.schedule == keep_everything(tiny_vit.spec)
     assert variant.dense.calibration is None
     with pytest.raises(RecipeError, match="--images"):
-        variant.dense.check_needs()
+        variant.network.check_needs(None, variant.target)
 
 
 def test_the_layout_of_a_star_is_the_targets_and_shrinking_in_pytorch(
@@ -109,7 +109,7 @@ def test_images_choose_counts_where_nobody_has_and_much_is_saved(
     prune = Prune(mac_reduction=0.6, refit=True)
     told = list[str]()
     stages = CallbackStages(lambda line, *_: told.append(line))
-    network = Network(Recipe(prune=prune, images=places), tiny_vit, stages=stages)
+    network = Network(Recipe(prune=prune, images=places), model=tiny_vit, stages=stages)
     policy = resolve(prune)
     assert policy.is_open and len(policy.alternatives) == 5
     chosen = Variant(network, policy).schedule

@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
 
 from exporter.data.images import ImageFolder, listing_sha256, sample, split
 from exporter.data.source import class_mismatch
@@ -19,10 +18,8 @@ from exporter.machine import job_identity
 from exporter.processes import processes
 from exporter.records import Schedule
 from exporter.runtimes.choice import targets_here
-from exporter.schedule.policy import UNSAID, MacShare, Rho
 from exporter.schedule.prune import SCORING, Prune
 from exporter.schedule.rates import SHAPES
-from exporter.targets import Target
 from exporter.workflows.compile import compile_model
 from exporter.workflows.folders.export_folder import finish_folder
 from exporter.workflows.network import Network
@@ -39,6 +36,13 @@ from exporter.workflows.tuning.choice import (
     chosen,
     images_needed,
 )
+from exporter.workflows.tuning.recipes import (
+    EVAL_IMAGES,
+    FREE,
+    check_named,
+    check_search,
+    recipes_with,
+)
 from exporter.workflows.tuning.search import Search
 from exporter.workflows.tuning.ways import AXES, OWN, Candidate, Way, ways_of
 from exporter.workflows.variant import Variant
@@ -48,18 +52,6 @@ RECIPE, FRONT, CHART, COMPILED = "tune.toml", "front.json", "front.png", "compil
 MEASUREMENTS = "measurements.jsonl"
 # Images of the search half on which ways are screened.
 SCREENED = 256
-# What a recipe leaves open where it compiles a choice, and what another checkpoint says itself.
-FREE: Mapping[str, Any] = dict.fromkeys((*AXES, "calibration", "rho", "mac_reduction"))
-OWN_VALUES: Mapping[str, Any] = {
-    "num_classes": None,
-    "name": "",
-    "model_kwargs": {},
-    "preprocess": {},
-    "recalibrate": False,
-}
-
-EVAL_IMAGES = "images to measure on, which calibration does not see"
-
 logger = logging.getLogger(__name__)
 
 
@@ -92,7 +84,7 @@ def tune(
         UserError: The recipe cannot be carried out.
     """
     place = writable_folder(Path(out))
-    recipes = _recipes(recipe, weights)
+    recipes = recipes_with(recipe, weights)
     opened = _opened(recipes, settings, stages, model)
     network = opened[OWN].network
     parts = _parts(network, settings)
@@ -124,24 +116,11 @@ def dry_tune(
 ) -> DryRun:
     """Check what `tune` checks before its first measurement, weights included; nothing is written."""
     writable_folder(Path(out))
-    opened = _opened(_recipes(recipe, weights), settings)
+    opened = _opened(recipes_with(recipe, weights), settings)
     ways, parts = _ways(opened), _parts(opened[OWN].network, settings)
     images = len(parts["screen"].files)
     unknown = f"the search, which screens {len(ways)} ways on {images} images each"
     return dry_run(opened[OWN], recipe, settings, unknown=unknown)
-
-
-def _recipes(recipe: Recipe, weights: Sequence[PathLike]) -> dict[str, Recipe]:
-    """Return the recipes of the model and of other checkpoints, which say themselves which networks they are."""
-    files = [Path(path) for path in weights]
-    recipes = {
-        path.stem: recipe.but(prune=FREE, model={**OWN_VALUES, "checkpoint": path})
-        for path in files
-    }
-    if len(recipes) < len(files):
-        names = ", ".join(path.stem for path in files)
-        raise RecipeError("weights", names, "files of different names")
-    return {OWN: recipe, **recipes}
 
 
 def _opened(
@@ -151,35 +130,21 @@ def _opened(
     model: OwnModel | None = None,
 ) -> dict[str, Variant]:
     """Open the recipes of all networks, and load these after all checks of settings, the model first."""
-    targets = targets_here(settings.runtime, settings.target)
     opened = {}
     for name, recipe in recipes.items():
         variant = open_recipe(recipe, stages, model if name == OWN else None)
         # A search compares classes, whatever outputs the choice is compiled with.
         opened[name] = replace(variant, network=variant.network.with_outputs())
-    _check_settings(opened[OWN], targets)
-    opened[OWN].network.check_images()
-    classes = opened[OWN].network.full.spec.num_classes
+        if name != OWN:
+            check_named(variant.network)
+    network, policy = opened[OWN].network, opened[OWN].policy
+    assert policy is not None
+    check_search(network, policy, settings)
+    classes = network.full.spec.num_classes
     for variant in opened.values():
         _check_classes(variant.network, classes)
-    warn_where_slow(*targets)
+    warn_where_slow(*targets_here(settings.runtime, settings.target))
     return opened
-
-
-def _check_settings(variant: Variant, targets: Sequence[Target]) -> None:
-    """Check that speeds are measured, that images are given, and that no amount is but one that a search scales."""
-    recipe, policy = variant.network.recipe, variant.policy
-    needed(recipe.measure.rounds or None, "--rounds", "at least 5: speeds are measured")
-    needed(recipe.images.eval_images, "--eval-images", EVAL_IMAGES)
-    amount = UNSAID if policy is None else policy.amount
-    if amount != UNSAID and not isinstance(amount, Rho | MacShare):
-        expected = "rho, mac_reduction, or no amount: it is searched for"
-        hint = "--weights FILE tries a fine-tuned checkpoint as it was trained"
-        raise RecipeError("tune", "rates", expected, hint)
-    ranged = [target.name for target in targets if target.takes_ranges]
-    if ranged:
-        expected = f"a folder of images, for the activation ranges of {ranged[0]}; or --runtime onnxruntime"
-        needed(recipe.images.images, "--images", expected)
 
 
 def _check_classes(network: Network, classes: int) -> None:
