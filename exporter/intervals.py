@@ -104,14 +104,12 @@ def loss_interval(
     return _where(z, lost, gained, images), _where(-z, lost, gained, images)
 
 
-def loss_bound(
-    lost: float, gained: float, images: float, confidence: float = 0.95
-) -> float:
-    """Return the one-sided upper limit of the loss: it is below this, with this confidence from 0.5 to 1.
+def loss_bound(lost: float, gained: float, images: float) -> float:
+    """Return the one-sided upper limit of the loss: it is below this, with 95 % confidence.
 
     The arguments are those of `loss_interval`.
     """
-    return loss_interval(lost, gained, images, 2 * confidence - 1)[1]
+    return loss_interval(lost, gained, images, confidence=0.9)[1]
 
 
 def _where(z: float, lost: float, gained: float, images: float) -> float:

@@ -65,7 +65,7 @@ def _simplified(patch: pytest.MonkeyPatch, times: Path) -> None:
         timed = {}
         for name, variant in variants.items():
             ms = variant.pruned.macs.total / 1e6
-            timed[name] = Timed(Throughput(2, 1e3 / ms, ms, ms, (ms, ms), (ms,) * 5), 5)
+            timed[name] = Timed(Throughput(2, 1e3 / ms, ms, ms, (ms,) * 5), 5)
         return timed
 
     def predicted(name: str, variant: Variant, images: Any) -> dict[str, Any]:

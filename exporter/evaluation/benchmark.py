@@ -46,7 +46,6 @@ class Throughput:
     images_per_s: float
     median_ms: float
     p99_ms: float
-    quartiles_ms: tuple[float, float]
     rounds_ms: tuple[float, ...]
     clock: str = HOST
     engine: "EngineRuns | None" = None
@@ -177,13 +176,11 @@ def summary(
 
     `rounds_ms` has one time per round, if a round has more than one run.
     """
-    low, median, high = np.percentile(times_ms, [25, 50, 75]).tolist()
+    median = float(np.median(times_ms))
     # A measured time, without interpolation: a service must guarantee its tail latency.
     p99 = float(np.percentile(times_ms, 99, method="higher"))
     rounds = tuple((times_ms if rounds_ms is None else rounds_ms).tolist())
-    return Throughput(
-        batch, batch / median * 1e3, median, p99, (low, high), rounds, clock
-    )
+    return Throughput(batch, batch / median * 1e3, median, p99, rounds, clock)
 
 
 @dataclass(frozen=True)

@@ -104,7 +104,7 @@ def test_without_the_export_libraries_the_selection_cost_is_left_out(
 
 
 def times(batch: int, ms: float, *line: str, cuda_graph: bool = True) -> Throughput:
-    compute = Throughput(batch, 1e3 * batch / ms, ms, ms + 0.5, (ms, ms), (ms,) * 5)
+    compute = Throughput(batch, 1e3 * batch / ms, ms, ms + 0.5, (ms,) * 5)
     runs = EngineRuns(compute, 0.125, 0.0625, cuda_graph, line)
     return replace(compute, clock="trtexec", engine=runs)
 

@@ -47,7 +47,7 @@ def point(share: float, points: float, ms: float) -> Point:
         gmacs=1.0,
         loss=lost(500, points, agreement=0.96),
         margin_points=0.4,
-        timed=Timed(Throughput(1, 1e3 / ms, ms, ms, (ms, ms), (ms,) * 5), 3_000_000),
+        timed=Timed(Throughput(1, 1e3 / ms, ms, ms, (ms,) * 5), 3_000_000),
         gain=Ratio(2.5, (2.4, 2.6)),
         images_per_s=1e3 / ms,
     )

@@ -11,7 +11,7 @@ import onnx
 import pytest
 import torch
 
-from exporter.evaluation.parity.comparison import BATCHES, Models, compare, in_batches
+from exporter.evaluation.parity.comparison import Models, compare, in_batches
 from exporter.evaluation.parity.reference import answers_of, check
 from exporter.evaluation.parity.tolerance import TOLERANCES
 from exporter.lowering.instrumented import forced_model, sliced_model, tracing_model
@@ -248,7 +248,7 @@ def test_a_recorded_reference_judges_merges_without_pytorch(tmp_path: Path) -> N
     models = Models(
         recorded, OnnxRuntimeRunner(model.SerializeToString()), tracing, forced
     )
-    report = compare(models, in_batches(images, BATCHES), TOLERANCES["fp32"])
+    report = compare(models, in_batches(images), TOLERANCES["fp32"])
     assert report.passed, report.checks
 
 

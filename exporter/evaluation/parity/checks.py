@@ -217,7 +217,6 @@ def report_on(
         reference=names[0],
         shipped=names[1],
         images=measured.finite.size,
-        finite_images=int(measured.finite.sum()),
         tolerance=tolerance,
         kept_set_overlap=min(
             (layer.kept_set_overlap for layer in layers), default=None

@@ -266,9 +266,10 @@ def _check_measured(
             raise ParityError(f"{reference.name}: {name}", got, f"{name} that vary")
 
 
-def in_batches(images: Array, sizes: Sequence[int]) -> Iterator[Array]:
+def in_batches(images: Array) -> Iterator[Array]:
     """Split the images into equal shares, one per size; yield each share in batches of at most its size."""
-    for share, size in zip(np.array_split(images, len(sizes)), sizes, strict=True):
+    shares = np.array_split(images, len(BATCHES))
+    for share, size in zip(shares, BATCHES, strict=True):
         yield from (share[start : start + size] for start in range(0, len(share), size))
 
 

@@ -105,7 +105,6 @@ class ParityReport:
     reference: str
     shipped: str
     images: int
-    finite_images: int
     tolerance: Tolerance
     kept_set_overlap: float | None
     flipped_images: int

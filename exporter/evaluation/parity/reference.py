@@ -13,7 +13,6 @@ from exporter.calibration.record import Calibration
 from exporter.data.pixels import normalise
 from exporter.evaluation.parity.checks import with_range
 from exporter.evaluation.parity.comparison import (
-    BATCHES,
     Models,
     compare_lowered,
     in_batches,
@@ -161,7 +160,7 @@ def check_with(
         models = Models(
             reference, shipped, tracing, forced, spec.outputs, spec.class_names
         )
-        report = compare_lowered(models, artefact, in_batches(images, BATCHES))
+        report = compare_lowered(models, artefact, in_batches(images))
     return with_range(report, largest_halves(model, images))
 
 

@@ -7,7 +7,6 @@ from pathlib import Path
 from exporter.artefact import LoweredFile
 from exporter.evaluation.parity.checks import with_range
 from exporter.evaluation.parity.comparison import (
-    BATCHES,
     Models,
     compare_lowered,
     in_batches,
@@ -82,7 +81,7 @@ def check_folder(folder: Path, settings: RunSettings) -> FolderCheck:
         )
 
     if not runtime.engines:
-        parity = both(in_batches(images, BATCHES))
+        parity = both(in_batches(images))
         in_range = Pair(
             _in_range(parity.dense, export.models.dense, images),
             _in_range(parity.pruned, export.models.pruned, images),

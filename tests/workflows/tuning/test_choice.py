@@ -56,7 +56,7 @@ def point(
 
 
 def timed(ms: float) -> Timed:
-    return Timed(Throughput(1, 1e3 / ms, ms, ms, (ms, ms), (ms,) * 5), 5)
+    return Timed(Throughput(1, 1e3 / ms, ms, ms, (ms,) * 5), 5)
 
 
 def answers(dense: Array, own: Array, same: Array | None = None) -> Pair[Predictions]:

@@ -117,7 +117,7 @@ class Machine:
                 * (1 - share * (0.7 if matching else 0.9))
                 * (0.5 if "int8" in name else 1)
             )
-            times[name] = Timed(Throughput(2, 2e3 / ms, ms, ms, (ms, ms), (ms,) * 5), 5)
+            times[name] = Timed(Throughput(2, 2e3 / ms, ms, ms, (ms,) * 5), 5)
         return times
 
 
