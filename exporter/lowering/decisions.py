@@ -146,8 +146,13 @@ def write_directions(op: Builder, key: gs.Variable, heads: int) -> gs.Variable:
     `key` is [batch, heads, tokens, head_dim], or [batch, tokens, channels] as a projection gives it.
     """
     mean = write_mean_key(op, key, heads)
-    squared = op.ReduceSum(op.Mul(mean, mean), [2], keepdims=1)
-    return op.Div(mean, op.Sqrt(op.Max(squared, SHORTEST)), name="directions")
+    return op.Div(mean, write_length(op, mean), name="directions")
+
+
+def write_length(op: Builder, vectors: gs.Variable) -> gs.Variable:
+    """Write the length of each vector of [batch, tokens, channels]: [batch, tokens, 1]."""
+    squared = op.ReduceSum(op.Mul(vectors, vectors), [2], keepdims=1)
+    return op.Sqrt(op.Max(squared, SHORTEST))
 
 
 def write_mean_key(op: Builder, key: gs.Variable, heads: int) -> gs.Variable:
@@ -161,6 +166,13 @@ def write_mean_key(op: Builder, key: gs.Variable, heads: int) -> gs.Variable:
             return op.Identity(heads_of.inputs[0], name=MEAN_KEY)
         return op.Squeeze(key, [1], name=MEAN_KEY)
     return op.ReduceMean(key, [1], keepdims=0, name=MEAN_KEY)
+
+
+def mean_key_channels(key: gs.Variable, heads: int) -> int:
+    """Return how many channels a mean key has."""
+    channels = int(key.shape[-1])
+    by_head = len(key.shape) == 4
+    return channels if by_head else channels // heads
 
 
 # A walk back ends at a product, whose inputs are activations, and at a size, which holds no tensor values.

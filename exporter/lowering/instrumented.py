@@ -100,7 +100,7 @@ def patches_from_stays(graph: gs.Graph, artefact: Artefact) -> None:
         op = Builder(graph, prefix=f"{name}/from_stays")
         patches, left = schedule.reaching[layer], schedule.left[layer]
         slots = Slots.of(patches, left, prefix, tokens=tokens)
-        keep = write_survivors(op, stays, slots, left)
+        keep = write_survivors(op, stays, slots)
         keep.name = name
         keep.shape = ["batch", left]
     sort_nodes(graph)

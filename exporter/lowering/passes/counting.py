@@ -7,11 +7,11 @@ import onnx
 import onnx_graphsurgeon as gs
 
 from exporter.artefact import Artefact
-from exporter.lowering.decisions import write_mean_key
+from exporter.lowering.decisions import mean_key_channels, write_mean_key
 from exporter.lowering.graph import Builder, markers, replace
 from exporter.lowering.markers import PAIR_TOKENS
 from exporter.lowering.passes.merging import TRANSPOSED
-from exporter.lowering.passes.pairing import END, shortened, size_weight
+from exporter.lowering.passes.pairing import END, inverse_length, size_weight
 from exporter.ops.counts import joined_patches
 from exporter.ops.merging import PAIR_SCORE
 from exporter.schedule.methods import scorer_named
@@ -41,7 +41,7 @@ def count_pairs(graph: gs.Graph, artefact: Artefact) -> int:
 class Slots:
     """The tokens among which pairs are counted, in one order; `first` and `second` mark those of each set.
 
-    `positions` are those of the patches; prefix tokens have negative ones.
+    `positions` are those of the patches, of which `kept` are left; prefix tokens have negative ones.
 
     They are an even number: the first token, a prefix token, is `left_out` of an odd one. TensorRT copies other
     operands to pad them. The first set is compared with the second alone where both have an even number of slots
@@ -50,39 +50,53 @@ class Slots:
     """
 
     left_out: int
+    kept: int
     positions: Array
     first: Array
     second: Array
     tokens: bool
 
     @classmethod
-    def of(cls, patches: int, kept_count: int, prefix: int, *, tokens: bool) -> "Slots":
+    def of(cls, patches: int, kept: int, prefix: int, *, tokens: bool) -> "Slots":
         """Return the slots of a layer that keeps so many of its patches."""
         left_out = (prefix + patches) % 2 if prefix else 0
         positions = np.arange(left_out - prefix, patches)
-        second = np.isin(positions, joined_patches(patches, kept_count, prefix))
+        second = np.isin(positions, joined_patches(patches, kept, prefix))
         first = (positions >= 0) & ~second
-        return cls(left_out, positions, first, second, tokens)
+        return cls(left_out, kept, positions, first, second, tokens)
+
+    @property
+    def staying(self) -> int:
+        """How many patches of the first set stay."""
+        return self.kept - int(self.second.sum())
+
+    @property
+    def own_places(self) -> Array:
+        """The place of each patch of the second set among the survivors, behind those that stay; else 0."""
+        places = self.staying + self.second.cumsum() - 1
+        return np.where(self.second, places, 0).astype(np.float32)
 
     @property
     def rows(self) -> slice:
         """The slots that are compared."""
-        return slice(1 - self._turn, None, 2) if self._take_turns else slice(None)
+        return slice(1 - self._turn, None, 2) if self.take_turns else slice(None)
 
     @property
     def columns(self) -> slice:
         """The slots that they are compared with."""
-        return slice(self._turn, None, 2) if self._take_turns else slice(None)
+        return slice(self._turn, None, 2) if self.take_turns else slice(None)
 
     @property
-    def _turn(self) -> int:
-        return int(self.second.argmax()) % 2
-
-    @property
-    def _take_turns(self) -> bool:
+    def take_turns(self) -> bool:
+        """Whether the first set is compared with the second alone."""
         turn = self._turn
         alternate = self.second[turn::2].all() and not self.second[1 - turn :: 2].any()
         return bool(self.tokens and alternate) and len(self.second) % 4 == 0
+
+    @property
+    def _turn(self) -> int:
+        """The first slot of the second set where the sets take turns: 0 or 1."""
+        return int(self.second.argmax()) % 2
 
     def take(
         self, op: Builder, tensor: gs.Variable, part: slice, width: int
@@ -96,57 +110,60 @@ class Slots:
 
 
 def _count(graph: gs.Graph, node: gs.Node, layer: int, artefact: Artefact) -> None:
-    key, sizes = node.inputs[0], node.inputs[1:]
-    prefix, kept_count = node.attrs["num_prefix_tokens"], node.attrs["kept"]
+    """Write who stays in a layer, and whom each patch joins."""
+    key, *sizes = node.inputs
+    prefix = node.attrs["num_prefix_tokens"]
     patches = int(key.shape[-2]) - prefix
     tokens = scorer_named(artefact.schedule.scorer).by_tokens
-    slots = Slots.of(patches, kept_count, prefix, tokens=tokens)
-    staying = kept_count - int(slots.second.sum())
-    own_places = np.where(slots.second, staying + slots.second.cumsum() - 1, 0)
-    own_places = own_places.astype(np.float32)
+    slots = Slots.of(patches, node.attrs["kept"], prefix, tokens=tokens)
 
     op = Builder(graph, node, prefix=into_name(layer))
-    alike = _cosine(op, key, artefact.spec.num_heads, slots, prefix)
+    alike = _cosine(op, key, artefact.spec.num_heads, slots)
     if sizes:
-        column = op.Unsqueeze(sizes[0], [2])
-        weight = size_weight(op, _without_first(op, column, slots))
-        of_first, of_second = (
-            slots.take(op, weight, part, 1) for part in (slots.rows, slots.columns)
-        )
-        alike = _weighed(op, alike, of_first, of_second)
-    to_second = alike
-    is_second = slots.second[slots.columns]
-    if not is_second.all():
-        to_second = op.Where(is_second[None, None], alike, APART, name="others")
-    best = op.ReduceMax(to_second, [2], keepdims=1, name="best")
-    # Of equally alike partners the first is joined: the least place of them.
-    candidates = op.Where(
-        op.Equal(to_second, best),
-        own_places[slots.columns][None, None],
-        float(kept_count),
-    )
-    partners = op.ReduceMin(candidates, [2], keepdims=1)
-    stays, place = _staying_of(op, best, slots, staying, stays_name(layer))
-
-    joins = op.Where(stays, place, partners)
-    # Slots of the second set have their own places.
-    grid = (1, len(slots.first[slots.rows]), -1)
-    into = op.Where(slots.first.reshape(grid), joins, own_places.reshape(grid))
-    into = op.Reshape(into, [0, len(slots.first)], name="by_slot")
-    into = op.Slice(into, [prefix - slots.left_out], [END], [1], name="patches")
-    into = op.Cast(into, to=onnx.TensorProto.INT64, name="whole")
+        alike = _weighed(op, alike, sizes[0], slots)
+    best, partners = _partners(op, alike, slots)
+    stays, places = _staying_of(op, best, slots, stays_name(layer))
+    joins = op.Where(stays, places, partners)
+    into = _by_patch(op, joins, slots)
     keep = node.outputs[0]
     if keep.outputs or any(output is keep for output in graph.outputs):
         node.outputs = node.outputs[:2]  # score and gap have no reader
-        survivors = write_survivors(op, stays, slots, kept_count)
+        survivors = write_survivors(op, stays, slots)
         replace(graph, node, survivors, into)
     else:
         node.outputs = node.outputs[1:2]
         replace(graph, node, into)
 
 
+def _partners(
+    op: Builder, alike: gs.Variable, slots: Slots
+) -> tuple[gs.Variable, gs.Variable]:
+    """Write how alike each row and its partner are, and the partner's place; both [batch, rows, 1]."""
+    is_second = slots.second[slots.columns]
+    if not is_second.all():
+        alike = op.Where(is_second[None, None], alike, APART, name="others")
+    best = op.ReduceMax(alike, [2], keepdims=1, name="best")
+    is_best = op.Equal(alike, best)
+    places = slots.own_places[slots.columns]
+    # Of equally alike partners the first is joined: the least place of them.
+    candidates = op.Where(is_best, places[None, None], float(slots.kept))
+    return best, op.ReduceMin(candidates, [2], keepdims=1)
+
+
+def _by_patch(op: Builder, joins: gs.Variable, slots: Slots) -> gs.Variable:
+    """Write the place that each patch joins, [batch, patches]; `joins` has those of the rows."""
+    grid = (1, len(slots.first[slots.rows]), -1)
+    # Slots of the second set have their own places.
+    own_places = slots.own_places.reshape(grid)
+    into = op.Where(slots.first.reshape(grid), joins, own_places)
+    into = op.Reshape(into, [0, len(slots.first)], name="by_slot")
+    prefix = int((slots.positions < 0).sum())
+    into = op.Slice(into, [prefix], [END], [1], name="patches")
+    return op.Cast(into, to=onnx.TensorProto.INT64, name="whole")
+
+
 def _staying_of(
-    op: Builder, best: gs.Variable, slots: Slots, staying: int, name: str
+    op: Builder, best: gs.Variable, slots: Slots, name: str
 ) -> tuple[gs.Variable, gs.Variable]:
     """Write which rows stay, named `name`, and the place of each among them; both [batch, rows, 1]."""
     first = slots.first[slots.rows]
@@ -156,76 +173,73 @@ def _staying_of(
     less = op.Less(likest, best)
     tied = op.And(op.Equal(likest, best), earlier[None])
     ahead = op.Or(less, tied, name="ahead")
-    rank = _count_of(op, op.And(ahead, first[None, None]), "rank")
-    few = op.Less(rank, float(staying))
+    first_ahead = op.And(ahead, first[None, None])
+    rank = _count_of(op, first_ahead, "rank")
+    few = op.Less(rank, float(slots.staying))
     stays = op.And(few, first[None, :, None], name="stays", out=name)
-    before = op.And(op.Transpose(stays, perm=TRANSPOSED), earlier[None])
+    staying = op.Transpose(stays, perm=TRANSPOSED)
+    before = op.And(staying, earlier[None])
     return stays, _count_of(op, before, "place")
 
 
-def _cosine(
-    op: Builder, key: gs.Variable, heads: int, slots: Slots, prefix: int
-) -> gs.Variable:
+def _cosine(op: Builder, key: gs.Variable, heads: int, slots: Slots) -> gs.Variable:
     """Write the cosine between the mean keys of rows and columns: [batch, rows, columns].
 
     Of all with all, where none is left out, TensorRT copies all mean keys once for each token without a mask.
     """
     mean = _without_first(op, write_mean_key(op, key, heads), slots)
-    if slots.rows == slots.columns and not slots.left_out:
-        is_patch = np.arange(int(key.shape[-2])) >= prefix
-        mean = op.Mul(mean, is_patch.astype(np.float32)[None, :, None], name="even")
-    width = int(key.shape[-1]) // (1 if len(key.shape) == 4 else heads)
-    rows = slots.take(op, mean, slots.rows, width)
-    columns = (
-        mean
-        if slots.rows == slots.columns
-        else slots.take(op, mean, slots.columns, width)
-    )
-    of_rows = shortened(op, rows)
-    of_columns = of_rows if columns is rows else shortened(op, columns)
-    products = op.MatMul(rows, op.Transpose(columns, perm=TRANSPOSED), name="products")
-    return op.Mul(
-        op.Mul(products, op.Transpose(of_columns, perm=TRANSPOSED)),
-        of_rows,
-        name="cosine",
-    )
+    if not slots.take_turns and not slots.left_out:
+        is_patch = (slots.positions >= 0).astype(np.float32)
+        mean = op.Mul(mean, is_patch[None, :, None], name="even")
+    channels = mean_key_channels(key, heads)
+    rows = slots.take(op, mean, slots.rows, channels)
+    columns = slots.take(op, mean, slots.columns, channels)
+    of_rows = inverse_length(op, rows)
+    of_columns = of_rows if columns is rows else inverse_length(op, columns)
+    transposed = op.Transpose(columns, perm=TRANSPOSED)
+    products = op.MatMul(rows, transposed, name="products")
+    scaled = op.Mul(products, op.Transpose(of_columns, perm=TRANSPOSED))
+    return op.Mul(scaled, of_rows, name="cosine")
 
 
 def _without_first(op: Builder, tensor: gs.Variable, slots: Slots) -> gs.Variable:
+    """Write a tensor without the token that is left out."""
     if not slots.left_out:
         return tensor
     return op.Slice(tensor, [slots.left_out], [END], [1], name="even")
 
 
-def write_survivors(
-    op: Builder, stays: gs.Variable, slots: Slots, kept_count: int
-) -> gs.Variable:
+def write_survivors(op: Builder, stays: gs.Variable, slots: Slots) -> gs.Variable:
     """Write the survivors, [batch, kept]: of the first set those that stay, ascending, then the second set."""
     second = slots.positions[slots.second]
     size = op.Concat(op.Shape(stays, start=0, end=1), [len(second)], axis=0)
     joined = op.Expand(second[None], size, name="all_joined")
-    if kept_count == len(second):
+    if not slots.staying:
         return joined
     positions = slots.positions[slots.rows]
     # Those that go sort behind all that stay.
     behind = int(slots.positions[-1]) + 1
-    places = op.Where(op.Squeeze(stays, [2]), positions[None], behind)
+    sorted_by = op.Where(op.Squeeze(stays, [2]), positions[None], behind)
     outs = f"{op.prefix}/ascending", f"{op.prefix}/unread"
-    staying = [kept_count - len(second)]
-    first, _ = op.several("TopK", places, staying, outs=outs, axis=1, largest=0)
+    first, _ = op.several(
+        "TopK", sorted_by, [slots.staying], outs=outs, axis=1, largest=0
+    )
     return op.Concat(first, joined, axis=1, name="survivors")
 
 
 def _count_of(op: Builder, marked: gs.Variable, name: str) -> gs.Variable:
     """Write how many are marked in each row, in float32, which is exact here."""
-    return op.ReduceSum(
-        op.Cast(marked, to=onnx.TensorProto.FLOAT), [2], keepdims=1, name=name
-    )
+    ones = op.Cast(marked, to=onnx.TensorProto.FLOAT)
+    return op.ReduceSum(ones, [2], keepdims=1, name=name)
 
 
 def _weighed(
-    op: Builder, cosine: gs.Variable, first: gs.Variable, second: gs.Variable
+    op: Builder, cosine: gs.Variable, sizes: gs.Variable, slots: Slots
 ) -> gs.Variable:
     """Write (cosine − 1) · the weights of both patches."""
-    far = op.Mul(op.Sub(cosine, 1.0), first)
-    return op.Mul(far, op.Transpose(second, perm=TRANSPOSED), name="alike")
+    column = _without_first(op, op.Unsqueeze(sizes, [2]), slots)
+    weight = size_weight(op, column)
+    of_rows = slots.take(op, weight, slots.rows, 1)
+    of_columns = slots.take(op, weight, slots.columns, 1)
+    weighed = op.Mul(op.Sub(cosine, 1.0), of_rows)
+    return op.Mul(weighed, op.Transpose(of_columns, perm=TRANSPOSED), name="alike")

@@ -7,11 +7,10 @@ import onnx
 import onnx_graphsurgeon as gs
 
 from exporter.artefact import Artefact
-from exporter.lowering.decisions import write_directions
+from exporter.lowering.decisions import mean_key_channels, write_directions
 from exporter.lowering.graph import Builder, markers, replace
-from exporter.lowering.markers import MERGE_INTO, MERGE_TOKENS, TAKE_TOKENS
-from exporter.lowering.passes.selection import behind_prefix, prefix_rows
-from exporter.ops.onnx_functions import DOMAIN
+from exporter.lowering.markers import MERGE_INTO, MERGE_TOKENS
+from exporter.lowering.passes.selection import behind_prefix, prefix_rows, write_taken
 
 # Above any cosine, so that a survivor joins itself.
 ITSELF = 2.0
@@ -27,12 +26,14 @@ def expand_merging(graph: gs.Graph, artefact: Artefact) -> int:
        twice the time on a CPU.
     3. `exporter.lowering.decisions` finds all nodes but the last product through their tensors and keeps them fp32.
     """
-    choosing, merging = markers(graph, MERGE_INTO), markers(graph, MERGE_TOKENS)
+    choosing = markers(graph, MERGE_INTO)
+    merging = markers(graph, MERGE_TOKENS)
     for node in choosing:
         _expand_merge_into(graph, node, artefact.spec.num_heads)
     prefixes: gs.Variable | None = None
     for node in merging:
-        rows, prefix = node.inputs[1], node.attrs["num_prefix_tokens"]
+        rows = node.inputs[1]
+        prefix = node.attrs["num_prefix_tokens"]
         if prefix:
             if prefixes is None:
                 op = Builder(graph, node, prefix="merging/prefix")
@@ -47,29 +48,21 @@ def expand_merging(graph: gs.Graph, artefact: Artefact) -> int:
 def _expand_merge_into(graph: gs.Graph, node: gs.Node, heads: int) -> None:
     """Write ArgMax over survivors of the cosine between mean keys."""
     key, keep = node.inputs
-    prefix, count = node.attrs["num_prefix_tokens"], int(key.shape[-2])
-    by_head = len(key.shape) == 4
-    channels = int(key.shape[-1]) // (1 if by_head else heads)
+    prefix = node.attrs["num_prefix_tokens"]
+    count = int(key.shape[-2])
     op = Builder(graph, node, prefix=node.outputs[0].name)
     directions = write_directions(op, key, heads)
-    directions.shape = [key.shape[0], count, channels]
+    directions.shape = [key.shape[0], count, mean_key_channels(key, heads)]
     rows = op.Add(keep, prefix, name="rows")
-    survivors = op(
-        TAKE_TOKENS,
-        directions,
-        rows,
-        name="survivors",
-        domain=DOMAIN,
-        shape=[key.shape[0], keep.shape[1], channels],
-        num_prefix_tokens=0,
-    )
-    likeness = op.MatMul(
-        directions, op.Transpose(survivors, perm=TRANSPOSED), name="likeness"
-    )
+    survivors = write_taken(op, directions, rows, keep.shape[1], "survivors")
+    transposed = op.Transpose(survivors, perm=TRANSPOSED)
+    likeness = op.MatMul(directions, transposed, name="likeness")
     itself = op.Equal(op.Unsqueeze(rows, [1]), np.arange(count)[:, None])
-    places = op.ArgMax(op.Where(itself, ITSELF, likeness), axis=2, keepdims=0)
+    ranked = op.Where(itself, ITSELF, likeness)
+    places = op.ArgMax(ranked, axis=2, keepdims=0)
+    of_patches = op.Slice(places, [prefix], [count], [1], name="patches")
     node.outputs = [node.outputs[0]]  # the gap has no reader
-    replace(graph, node, op.Slice(places, [prefix], [count], [1], name="patches"))
+    replace(graph, node, of_patches)
 
 
 def _expand_merge_tokens(
@@ -80,20 +73,20 @@ def _expand_merge_tokens(
     A division after the product is part of it on a GPU. Weights and totals, of `largest` at most, are scaled by a
     power of two, which changes no bit: no sum is larger than the largest token, which fp16 holds.
     """
-    tokens, sizes = node.inputs[0], node.inputs[2:]
+    tokens, _, *sizes = node.inputs
     merged, merged_sizes = node.outputs
-    width = node.attrs["num_prefix_tokens"] + node.attrs["kept"]
+    survivors = np.arange(node.attrs["num_prefix_tokens"] + node.attrs["kept"])
     op = Builder(graph, node, prefix=merged_sizes.name)
-    joins = op.Equal(op.Unsqueeze(rows, [1]), np.arange(width)[:, None])
+    joins = op.Equal(op.Unsqueeze(rows, [1]), survivors[:, None])
     weights = op.Cast(joins, to=onnx.TensorProto.FLOAT)
     if sizes:
         weights = op.Mul(weights, op.Unsqueeze(sizes[0], [1]))
     total = op.ReduceSum(weights, [2], keepdims=1)
-    op.Squeeze(total, [2], name="flat").inputs[0].outputs = [merged_sizes]
+    total_sizes = op.Squeeze(total, [2], name="flat")
     scale = 2.0 ** -math.ceil(math.log2(largest))
-    shares = op.Mul(weights, scale, name="shares")
-    scaled = op.Mul(total, scale, name="total")
-    node.outputs = [merged]
+    scaled_weights = op.Mul(weights, scale, name="shares")
+    scaled_total = op.Mul(total, scale, name="total")
     op = Builder(graph, node, prefix=merged.name)
-    summed = op.MatMul(shares, tokens, name="sum")
-    replace(graph, node, op.Div(summed, scaled, name="mean"))
+    weighted_sum = op.MatMul(scaled_weights, tokens, name="sum")
+    mean = op.Div(weighted_sum, scaled_total, name="mean")
+    replace(graph, node, mean, total_sizes)

@@ -6,16 +6,15 @@ import numpy as np
 import onnx_graphsurgeon as gs
 
 from exporter.artefact import Artefact
-from exporter.lowering.decisions import SHORTEST, write_mean_key
+from exporter.lowering.decisions import write_length, write_mean_key
 from exporter.lowering.graph import Builder, markers, replace
 from exporter.lowering.markers import (
     KEEP_TOP_K,
     MERGE_TOKENS,
     PAIR_TOKENS,
-    TAKE_TOKENS,
 )
 from exporter.lowering.passes.merging import TRANSPOSED
-from exporter.lowering.passes.selection import prefix_rows
+from exporter.lowering.passes.selection import prefix_rows, write_taken
 from exporter.ops.counts import joined_patches
 from exporter.ops.onnx_functions import DOMAIN
 from exporter.tensor_names import Array
@@ -92,22 +91,25 @@ def _expand(
     graph: gs.Graph, node: gs.Node, sets: Sets, zeros: gs.Variable, heads: int
 ) -> None:
     """Write who stays, and whom each patch joins; `zeros` are [batch, 1]."""
-    key, sizes = node.inputs[0], node.inputs[1:]
+    key, *sizes = node.inputs
     op = Builder(graph, node, prefix=node.outputs[1].name)
-    novelty, partner = _closest(op, write_mean_key(op, key, heads), sizes, sets)
+    mean_key = write_mean_key(op, key, heads)
+    novelty, partner = _closest(op, mean_key, sizes, sets)
     first = sets.first
-    keep = op.Add(zeros, np.array(sets.second)[None], name="all_joined")
+    second = np.array(sets.second)
+    keep = op.Add(zeros, second[None], name="all_joined")
     if sets.staying:
-        stay = op(KEEP_TOP_K, novelty, name="stay", domain=DOMAIN, k=sets.staying)
-        stay.dtype = np.dtype(np.int64)
-        keep = op.Concat(op.Gather(first, stay, axis=0), keep, axis=1, name="kept")
+        places = op(KEEP_TOP_K, novelty, name="stay", domain=DOMAIN, k=sets.staying)
+        places.dtype = np.dtype(np.int64)
+        staying = op.Gather(first, places, axis=0)
+        keep = op.Concat(staying, keep, axis=1, name="kept")
 
     # The place in the first set of each patch; entries of the second set are overwritten.
     by_patch = np.searchsorted(first[:-1], np.arange(sets.patches))
     partners = op.Gather(partner, by_patch, axis=1, name="partners")
-    places = op.Add(zeros, np.arange(sets.kept)[None], name="places")
-    partner_places = op.Add(partners, sets.staying)
-    into = op.ScatterElements(partner_places, keep, places, axis=1, name="own_places")
+    own_places = op.Add(zeros, np.arange(sets.kept)[None], name="places")
+    joins = op.Add(partners, sets.staying)
+    into = op.ScatterElements(joins, keep, own_places, axis=1, name="own_places")
     node.outputs = node.outputs[:2]  # score and gap have no reader
     replace(graph, node, keep, into)
 
@@ -122,16 +124,19 @@ def _closest(
     once: for one image, a node takes longer than what it computes.
     """
     first, second = sets.take(op, keys, sets.prefix)
-    products = op.MatMul(first, op.Transpose(second, perm=TRANSPOSED), name="products")
-    scale_first, scale_second = sets.take(op, shortened(op, keys), sets.prefix)
-    factor = op.Transpose(scale_second, perm=TRANSPOSED)
+    transposed = op.Transpose(second, perm=TRANSPOSED)
+    products = op.MatMul(first, transposed, name="products")
+    inverse = inverse_length(op, keys)
+    inverse_first, inverse_second = sets.take(op, inverse, sets.prefix)
+    factor = op.Transpose(inverse_second, perm=TRANSPOSED)
     weight: gs.Variable | float = 0.0
     if sizes:
         weights = size_weight(op, sizes[0])
         weight_first, weight_second = sets.take(op, weights, sets.prefix)
         weight = op.Unsqueeze(weight_second, [1])
         factor = op.Mul(factor, weight)
-    cosine = op.Mul(op.Mul(products, factor), scale_first, name="cosine")
+    scaled = op.Mul(products, factor)
+    cosine = op.Mul(scaled, inverse_first, name="cosine")
     unlike = op.Sub(weight, cosine, name="unlike")
     outs = f"{op.prefix}/least", f"{op.prefix}/closest"
     least, partner = op.several("TopK", unlike, [1], outs=outs, axis=2, largest=0)
@@ -144,51 +149,57 @@ def _closest(
 def _expand_means(
     graph: gs.Graph, node: gs.Node, sets: Sets, zeros: gs.Variable, keep: gs.Variable
 ) -> None:
-    """Write the tokens that stay as they are, and behind them the means of the second set.
-
-    Row j of the shares holds those of the first set's patches that join patch j.
-    """
+    """Write the tokens that stay as they are, and behind them the means of the second set."""
     tokens, into, *sizes = node.inputs
     merged, merged_sizes = node.outputs
     op = Builder(graph, node, prefix=merged_sizes.name)
+    shares, own_shares, totals = _shares(op, into, sizes, sets)
+    mean_sizes = op.Squeeze(totals, [2])
+    rows = _staying_rows(op, sets, zeros, keep)
+    staying_sizes = [] if rows is None else [_sizes_of(op, rows, sizes)]
+    all_sizes = op.Concat(*staying_sizes, mean_sizes, axis=1)
+
+    op = Builder(graph, node, prefix=merged.name)
+    first, second = sets.take(op, tokens, sets.prefix)
+    joined = op.MatMul(shares, first, name="sum")
+    means = op.Add(op.Mul(second, own_shares), joined, name="mean")
+    staying = []
+    if rows is not None:
+        count = sets.prefix + sets.staying
+        staying.append(write_taken(op, tokens, rows, count, "stay"))
+    all_tokens = op.Concat(*staying, means, axis=1)
+    replace(graph, node, all_tokens, all_sizes)
+
+
+def _shares(
+    op: Builder, into: gs.Variable, sizes: list[gs.Variable], sets: Sets
+) -> tuple[gs.Variable, gs.Variable, gs.Variable]:
+    """Write what the means of the second set are made of, a row each.
+
+    The shares of the first set's patches, 0 for one that joins another, [batch, second, first]; the patch's own
+    share; and the size of both together, [batch, second, 1].
+    """
     partners, _ = sets.take(op, into, 0)
     places = np.arange(sets.staying, sets.kept)[:, None]
     joins = op.Equal(op.Unsqueeze(partners, [1]), places)
     size: gs.Variable | float = 1.0
-    own: gs.Variable | float = 1.0
+    own_size: gs.Variable | float = 1.0
     if sizes:
         of_first, of_second = sets.take(op, sizes[0], sets.prefix)
-        size, own = op.Unsqueeze(of_first, [1]), op.Unsqueeze(of_second, [2])
+        size = op.Unsqueeze(of_first, [1])
+        own_size = op.Unsqueeze(of_second, [2])
     weights = op.Where(joins, size, 0.0)
-    total = op.Add(op.ReduceSum(weights, [2], keepdims=1), own)
-    shares = op.Div(weights, total, name="shares")
-    own_share = op.Div(own, total, name="own_share")
-    all_sizes = [op.Squeeze(total, [2])]
-    rows = _staying_rows(op, sets, zeros, keep)
-    if rows is not None and sizes:
-        all_sizes.insert(0, op.GatherElements(sizes[0], rows, axis=1))
-    elif rows is not None:
-        all_sizes.insert(0, op.Expand(1.0, op.Shape(rows)))
-    op.Concat(*all_sizes, axis=1).inputs[0].outputs = [merged_sizes]
+    totals = op.Add(op.ReduceSum(weights, [2], keepdims=1), own_size)
+    shares = op.Div(weights, totals, name="shares")
+    own_shares = op.Div(own_size, totals, name="own_share")
+    return shares, own_shares, totals
 
-    node.outputs = [merged]
-    op = Builder(graph, node, prefix=merged.name)
-    first, second = sets.take(op, tokens, sets.prefix)
-    joined = op.MatMul(shares, first, name="sum")
-    all_tokens = [op.Add(op.Mul(second, own_share), joined, name="mean")]
-    if rows is not None:
-        batch, _, width = tokens.shape
-        stay = op(
-            TAKE_TOKENS,
-            tokens,
-            rows,
-            name="stay",
-            domain=DOMAIN,
-            shape=[batch, sets.prefix + sets.staying, width],
-            num_prefix_tokens=0,
-        )
-        all_tokens.insert(0, stay)
-    replace(graph, node, op.Concat(*all_tokens, axis=1))
+
+def _sizes_of(op: Builder, rows: gs.Variable, sizes: list[gs.Variable]) -> gs.Variable:
+    """Write the sizes of tokens by their rows: 1 where none has merged before."""
+    if sizes:
+        return op.GatherElements(sizes[0], rows, axis=1)
+    return op.Expand(1.0, op.Shape(rows))
 
 
 def _staying_rows(
@@ -205,10 +216,9 @@ def _staying_rows(
     return op.Concat(*parts, axis=1, name="rows") if parts else None
 
 
-def shortened(op: Builder, keys: gs.Variable) -> gs.Variable:
-    """Write what each mean key is divided by, as a factor: [batch, slots, 1]."""
-    squared = op.ReduceSum(op.Mul(keys, keys), [2], keepdims=1)
-    return op.Div(1.0, op.Sqrt(op.Max(squared, SHORTEST)), name="scale")
+def inverse_length(op: Builder, keys: gs.Variable) -> gs.Variable:
+    """Write one by the length of each mean key: [batch, slots, 1]."""
+    return op.Div(1.0, write_length(op, keys), name="scale")
 
 
 def size_weight(op: Builder, sizes: gs.Variable) -> gs.Variable:

@@ -83,6 +83,23 @@ def behind_prefix(
     return op.Concat(prefixes, op.Add(keep, prefix, name="shift"), axis=1, name="join")
 
 
+def write_taken(
+    op: Builder, tokens: gs.Variable, rows: gs.Variable, count: int, name: str
+) -> gs.Variable:
+    """Write the marker that takes `count` rows of tokens, of which prefix tokens are the first."""
+    batch, _, channels = tokens.shape
+    shape = [batch, count, channels]
+    return op(
+        TAKE_TOKENS,
+        tokens,
+        rows,
+        name=name,
+        shape=shape,
+        domain=DOMAIN,
+        num_prefix_tokens=0,
+    )
+
+
 def select_early(graph: gs.Graph, _: Artefact) -> int:
     """Move each TakeTokens up through the residual sum, the projection and the attention, to its queries.
 

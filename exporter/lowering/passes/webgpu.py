@@ -33,10 +33,16 @@ def limits_as_where(graph: gs.Graph, _: Artefact) -> int:
     pairs = [node for node in nodes if len(node.inputs) == 2]
     for node in pairs:
         first, second = node.inputs
-        op = Builder(graph, node, prefix=f"{node.outputs[0].name}/web")
-        ordered = (first, second) if node.op == "Max" else (second, first)
-        replace(graph, node, op.Where(op.Less(*ordered), second, first, name="limit"))
+        op = _builder(graph, node)
+        below, above = (first, second) if node.op == "Max" else (second, first)
+        takes_second = op.Less(below, above)
+        limit = op.Where(takes_second, second, first, name="limit")
+        replace(graph, node, limit)
     return len(pairs)
+
+
+def _builder(graph: gs.Graph, node: gs.Node) -> Builder:
+    return Builder(graph, node, prefix=f"{node.outputs[0].name}/web")
 
 
 # The largest number below a half.
@@ -48,13 +54,17 @@ def round_as_floor(graph: gs.Graph, _: Artefact) -> int:
     nodes = nodes_of(graph, "Round")
     for node in nodes:
         (x,) = node.inputs
-        op = Builder(graph, node, prefix=f"{node.outputs[0].name}/web")
-        whole = op.Floor(x, name="whole")
-        even = op.Mul(op.Floor(op.Mul(whole, 0.5)), 2.0, name="even")
-        limit = op.Where(op.Equal(whole, even), 0.5, BELOW_HALF, name="limit")
-        above = op.Greater(op.Sub(x, whole, name="rest"), limit)
-        step = op.Cast(above, to=onnx.TensorProto.FLOAT, name="step")
-        replace(graph, node, op.Add(whole, step, name="rounded"))
+        op = _builder(graph, node)
+        floor = op.Floor(x, name="whole")
+        half_floor = op.Floor(op.Mul(floor, 0.5))
+        even = op.Mul(half_floor, 2.0, name="even")
+        is_even = op.Equal(floor, even)
+        limit = op.Where(is_even, 0.5, BELOW_HALF, name="limit")
+        rest = op.Sub(x, floor, name="rest")
+        is_above = op.Greater(rest, limit)
+        step = op.Cast(is_above, to=onnx.TensorProto.FLOAT, name="step")
+        rounded = op.Add(floor, step, name="rounded")
+        replace(graph, node, rounded)
     return len(nodes)
 
 
@@ -62,15 +72,16 @@ def logic_as_sums(graph: gs.Graph, _: Artefact) -> int:
     """Write And as a product of zeros and ones, Or as their sum: WebGPU has no Or, and broadcasts And wrongly."""
     nodes = [*nodes_of(graph, "And"), *nodes_of(graph, "Or")]
     for node in nodes:
-        op = Builder(graph, node, prefix=f"{node.outputs[0].name}/web")
-        first, second = (_as_numbers(op, operand) for operand in node.inputs)
-        count = op.Mul(first, second) if node.op == "And" else op.Add(first, second)
-        replace(graph, node, op.Cast(count, to=onnx.TensorProto.BOOL, name="holds"))
+        op = _builder(graph, node)
+        numbers = [_as_numbers(op, marks) for marks in node.inputs]
+        count = op.Mul(*numbers) if node.op == "And" else op.Add(*numbers)
+        holds = op.Cast(count, to=onnx.TensorProto.BOOL, name="holds")
+        replace(graph, node, holds)
     return len(nodes)
 
 
 def _as_numbers(op: Builder, marks: gs.Tensor) -> gs.Tensor:
-    """Return 1.0 for what holds, and 0.0."""
+    """Return 1.0 for each mark that holds, and 0.0 for the others."""
     if isinstance(marks, gs.Constant):
         return gs.Constant(f"{marks.name}/numbers", marks.values.astype(np.float32))
     return op.Cast(marks, to=onnx.TensorProto.FLOAT)
@@ -89,29 +100,33 @@ def integers_as_floats(graph: gs.Graph, artefact: Artefact) -> int:
     infer_dtypes(graph)
     nodes = list(sort_nodes(graph).nodes)  # a copy, since nodes are added
     tensors = graph.tensors()
-    whole = {name for name, tensor in tensors.items() if tensor.dtype == INT64}
-    variables = {name for name in whole if isinstance(tensors[name], gs.Variable)}
+    integers = {name for name, tensor in tensors.items() if tensor.dtype == INT64}
+    variables = {name for name in integers if isinstance(tensors[name], gs.Variable)}
     numbers = variables - _sizes(nodes)
     tokens = artefact.spec.num_prefix_tokens + artefact.spec.num_patches
     converted: Converted = {}
     for node in nodes:
         schema = onnx.defs.get_schema(node.op, graph.opset)
         inputs = _with_formals(node.inputs, schema.inputs)
-        outputs = _with_formals(node.outputs, schema.outputs)
+        results = _with_formals(node.outputs, schema.outputs)
         # A constant or a size is converted with the numbers that have its type.
-        typed = [*inputs, *outputs]
-        kinds = {formal.type_str for tensor, formal in typed if tensor.name in numbers}
-        for place, (value, formal) in enumerate(inputs):
-            if value.name in whole and formal.type_str in kinds:
+        types = {
+            formal.type_str
+            for tensor, formal in (*inputs, *results)
+            if tensor.name in numbers
+        }
+        for place, (tensor, formal) in enumerate(inputs):
+            if tensor.name in integers and formal.type_str in types:
                 holder = _holder(formal)
-                node.inputs[place] = in_precision(graph, value, holder, converted)
-        for place, (result, formal) in enumerate(outputs):
-            if result.name in numbers:
-                result.dtype = FP32
-                if _holder(formal) != FP32:
-                    _look_up(graph, node, place, tokens)
-                elif node.op == "Cast":
-                    node.attrs["to"] = onnx_type(FP32)
+                node.inputs[place] = in_precision(graph, tensor, holder, converted)
+        for place, (result, formal) in enumerate(results):
+            if result.name not in numbers:
+                continue
+            result.dtype = FP32
+            if _holder(formal) != FP32:
+                _look_up(graph, node, place, tokens)
+            elif node.op == "Cast":
+                node.attrs["to"] = onnx_type(FP32)
     keep_outputs(graph, numbers, INT64)
     return len(numbers)
 
@@ -135,14 +150,16 @@ def _with_formals(
 
 
 def _holder(formal: Formal) -> np.dtype:
+    """Return the dtype that holds whole numbers in a place of a node."""
     return next(dtype for name, dtype in HOLDERS.items() if name in formal.types)
 
 
 def _look_up(graph: gs.Graph, node: gs.Node, place: int, tokens: int) -> None:
     """Let a table of as many numbers as there are tokens give a node's result in float32."""
     result = node.outputs[place]
-    node.outputs[place] = gs.Variable(f"{result.name}/int64", INT64, result.shape)
+    in_int64 = gs.Variable(f"{result.name}/int64", INT64, result.shape)
+    node.outputs[place] = in_int64
     op = Builder(graph, prefix=f"{result.name}/web")
     table = np.arange(tokens, dtype=np.float32)
-    number = op.Gather(table, node.outputs[place], axis=0)
+    number = op.Gather(table, in_int64, axis=0)
     number.inputs[0].outputs = [result]
