@@ -36,23 +36,28 @@ def finite(output: Output, tensors: Tensors) -> Array:
 def distance(output: Output, ours: Tensors, theirs: Tensors) -> Array:
     """Return the largest absolute difference in each image, [images, units]; NaN if a value is not finite.
 
-    Tokens are matched by position; the difference is infinite if both sides have different positions. What fp32
-    rounds of a value is no difference: all images may have nearly the same.
+    Tokens are matched by position; the difference is infinite if both sides have different positions.
     """
     if output.kind == OutputKind.VALUES:
-        a, b = _doubles(output, ours), _doubles(output, theirs)
-        rounded = SUMS * np.finfo(np.float32).eps * np.abs(b)
-        with np.errstate(invalid="ignore"):
-            return np.maximum(np.abs(a - b) - rounded, 0.0)
-    a, b, both = _rows(output, ours, theirs)
+        return _beyond_rounding(output, ours, theirs)
+    our_rows, their_rows, shared = _rows(output, ours, theirs)
     with np.errstate(invalid="ignore"):
-        difference = np.where(both[..., None], np.abs(a - b), 0.0)
+        difference = np.where(shared[..., None], np.abs(our_rows - their_rows), 0.0)
         largest = difference.max(axis=(1, 2), initial=0.0)
     if output.kind == OutputKind.TOKENS:
         for tensors in (ours, theirs):
-            alike = _unpadded(output, tensors).sum(axis=1) == both.sum(axis=1)
-            largest = np.where(alike, largest, np.inf)
+            count = _unpadded(output, tensors).sum(axis=1)
+            largest = np.where(count == shared.sum(axis=1), largest, np.inf)
     return largest[:, None]
+
+
+def _beyond_rounding(output: Output, ours: Tensors, theirs: Tensors) -> Array:
+    """Return how far values differ beyond what fp32 rounds of them: all images may have nearly the same."""
+    our_values = _doubles(output, ours)
+    their_values = _doubles(output, theirs)
+    rounding = SUMS * np.finfo(np.float32).eps * np.abs(their_values)
+    with np.errstate(invalid="ignore"):
+        return np.maximum(np.abs(our_values - their_values) - rounding, 0.0)
 
 
 def agreements(output: Output, ours: Tensors, theirs: Tensors) -> dict[str, Array]:
@@ -68,21 +73,23 @@ def agreements(output: Output, ours: Tensors, theirs: Tensors) -> dict[str, Arra
         same = (ours[output.name] > 0) == (theirs[output.name] > 0)
         return {"same_labels": same.all(axis=1).astype(np.float64)}
     if output.kind == OutputKind.LOGITS:
-        a = top_classes(_doubles(output, ours), 5)
-        b = top_classes(_doubles(output, theirs), 5)
-        same = a[:, 0] == b[:, 0]
-        shared = (b[:, :, None] == a[:, None, :]).any(axis=2)
+        our_best = top_classes(_doubles(output, ours), 5)
+        their_best = top_classes(_doubles(output, theirs), 5)
+        same = our_best[:, 0] == their_best[:, 0]
+        shared = (their_best[:, :, None] == our_best[:, None, :]).any(axis=2)
         return {"top1": same.astype(np.float64), "top5": shared.mean(axis=1)}
     return {"cosine": _least_cosines(output, ours, theirs)}
 
 
 def _least_cosines(output: Output, ours: Tensors, theirs: Tensors) -> Array:
-    a, b, both = _rows(output, ours, theirs)
+    """Return the lowest cosine of each image between rows that both sides have, −1 where there is none."""
+    our_rows, their_rows, shared = _rows(output, ours, theirs)
     with np.errstate(invalid="ignore", over="ignore"):
-        lengths = np.linalg.norm(a, axis=2) * np.linalg.norm(b, axis=2)
-        cosine = (a * b).sum(axis=2) / np.where(lengths == 0, 1.0, lengths)
-    least = np.where(both, cosine, np.inf).min(axis=1, initial=np.inf)
-    return np.where(both.any(axis=1), least, -1.0)
+        product = (our_rows * their_rows).sum(axis=2)
+        lengths = np.linalg.norm(our_rows, axis=2) * np.linalg.norm(their_rows, axis=2)
+        cosine = product / np.where(lengths == 0, 1.0, lengths)
+    least = np.where(shared, cosine, np.inf).min(axis=1, initial=np.inf)
+    return np.where(shared.any(axis=1), least, -1.0)
 
 
 def class_margin(output: Output, reference: Tensors) -> Array:
@@ -107,7 +114,7 @@ def check_shapes(
     needed = expected[output.name].shape
     fits = got == needed
     if output.kind == OutputKind.TOKENS:
-        fits = len(got) == len(needed) and (got[0], got[2]) == (needed[0], needed[2])
+        fits = got[:1] + got[2:] == needed[:1] + needed[2:]
         fits = fits and tensors[token_positions_name(output.name)].shape == got[:2]
     if not fits:
         raise ParityError(f"{name}: {output.name}", str(list(got)), str(list(needed)))
@@ -116,28 +123,31 @@ def check_shapes(
 def _rows(output: Output, ours: Tensors, theirs: Tensors) -> tuple[Array, Array, Array]:
     """Return both sides as [images, rows, channels] with matching rows, and a mask of the rows that both have."""
     if output.kind != OutputKind.TOKENS:
-        a, b = _doubles(output, ours), _doubles(output, theirs)
-        rows = (len(a), -1, a.shape[-1])
-        a, b = a.reshape(rows), b.reshape(rows)
-        return a, b, np.ones(a.shape[:2], bool)
-    places = token_positions_name(output.name)
-    known = np.unique(np.hstack([ours[places], theirs[places]]))
-    a, here = _scattered(output, ours, known)
-    b, there = _scattered(output, theirs, known)
-    return a, b, here & there
+        our_values = _doubles(output, ours)
+        their_values = _doubles(output, theirs)
+        shape = (len(our_values), -1, our_values.shape[-1])
+        our_rows = our_values.reshape(shape)
+        return our_rows, their_values.reshape(shape), np.ones(our_rows.shape[:2], bool)
+    name = token_positions_name(output.name)
+    positions = np.unique(np.hstack([ours[name], theirs[name]]))
+    our_rows, in_ours = _by_position(output, ours, positions)
+    their_rows, in_theirs = _by_position(output, theirs, positions)
+    return our_rows, their_rows, in_ours & in_theirs
 
 
-def _scattered(output: Output, tensors: Tensors, known: Array) -> tuple[Array, Array]:
-    """Return tokens in rows by their `known` position, and a mask of the rows that have one."""
+def _by_position(
+    output: Output, tensors: Tensors, positions: Array
+) -> tuple[Array, Array]:
+    """Return tokens in a row for each of the `positions`, ascending, and a mask of the rows that have one."""
     tokens = _doubles(output, tensors)
-    positions = tensors[token_positions_name(output.name)]
-    image, row = np.nonzero(_unpadded(output, tensors))
-    column = np.searchsorted(known, positions[image, row])
-    rows = np.zeros((len(tokens), known.size, tokens.shape[2]))
-    marks = np.zeros((len(tokens), known.size), bool)
-    rows[image, column] = tokens[image, row]
-    marks[image, column] = True
-    return rows, marks
+    own_positions = tensors[token_positions_name(output.name)]
+    image, token = np.nonzero(_unpadded(output, tensors))
+    row = np.searchsorted(positions, own_positions[image, token])
+    rows = np.zeros((len(tokens), positions.size, tokens.shape[2]))
+    has_token = np.zeros((len(tokens), positions.size), bool)
+    rows[image, row] = tokens[image, token]
+    has_token[image, row] = True
+    return rows, has_token
 
 
 def _doubles(output: Output, tensors: Tensors) -> Array:
@@ -164,9 +174,9 @@ class Spread:
         size = values.shape[1]
         shift = values.mean(axis=1) - self._mean
         total = self._count + size
-        self._squares += (
-            values.var(axis=1) * size + shift**2 * self._count * size / total
-        )
+        within = values.var(axis=1) * size
+        between = shift**2 * self._count * size / total
+        self._squares += within + between
         self._mean += shift * size / total
         self._count = total
 
