@@ -37,6 +37,7 @@ def add_action(actions: Any, name: str, summary: str, *examples: str) -> Any:
     """Return the parser of an action of a verb, whose help shows commands."""
     action = actions.add_parser(name, help=summary, description=summary)
     action.explain(examples)
+    action.set_defaults(parser=action)
     return action
 
 

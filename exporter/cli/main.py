@@ -23,7 +23,7 @@ from exporter.errors import (
 )
 from exporter.machine import within_quota
 from exporter.processes import processes
-from exporter.settings.flags import Parser
+from exporter.settings.flags import Parser, as_typed
 
 # The exit code of a command that lost its reader, as that of a process that SIGPIPE ends.
 CLOSED = 141
@@ -142,6 +142,8 @@ def _run(argv: Sequence[str] | None) -> int:
             text = "is not finished, and the same command goes on from what is done"
             print(f"interrupted: {arguments.out} {text}", file=sys.stderr)
             return INTERRUPTED
+        except UserError as error:
+            raise as_typed(error, arguments, words) from None
 
 
 def _log(*, quiet: bool, verbose: bool) -> None:

@@ -10,7 +10,9 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from exporter.cli.output import print_lines, show
+from exporter.errors import RecipeError
 from exporter.models.request import ModelRequest
+from exporter.settings.fields import changes_of
 from exporter.settings.flags import add_flags, from_flags
 
 if TYPE_CHECKING:
@@ -41,8 +43,9 @@ def run(arguments: argparse.Namespace) -> int:
     """Print the list or the explanation; the exit code is 1 for a model that cannot be pruned, else 0."""
     from exporter.models.listed import model_list
 
+    request = from_flags(ModelRequest, arguments, {"name": arguments.why or ""})
     if arguments.why is not None:
-        examined = _answer(arguments)
+        examined = _answer(request)
         record = {"accepted": examined.spec is not None, **vars(examined)}
         show(
             arguments,
@@ -50,6 +53,8 @@ def run(arguments: argparse.Namespace) -> int:
             lambda: print_lines([f"{examined.name}: {_in_words(examined)}"]),
         )
         return 0 if examined.spec else 1
+    for key in changes_of(request):
+        raise RecipeError(key, "a value", "--why NAME beside it, a model to change")
     models = model_list()
     if not models.is_current:
         logger.warning(
@@ -66,11 +71,10 @@ def run(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _answer(arguments: argparse.Namespace) -> "Answer":
+def _answer(request: ModelRequest) -> "Answer":
     """Return the answer of the list, or else build the model."""
     from exporter.models.listed import listed
 
-    request = from_flags(ModelRequest, arguments, {"name": arguments.why})
     known = listed(request)
     if known:
         return known

@@ -148,7 +148,7 @@ def _check_sources(policy: Policy, calibration: Path | None, acs: Path | None) -
         return
     got = " and ".join(flag for flag, is_given in given.items() if is_given)
     raise RecipeError(
-        "plan", got or "no ACS", "--acs or --calibration with rho or mac_reduction"
+        "plan", got or "no ACS", "--acs or --calibration with --rho or --mac-reduction"
     )
 
 

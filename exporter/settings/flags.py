@@ -13,7 +13,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NoReturn, TypeVar
 
-from exporter.errors import RecipeError
+from exporter.errors import RecipeError, UserError
 from exporter.files import path_of
 from exporter.settings.fields import (
     GROUPS,
@@ -28,6 +28,7 @@ from exporter.settings.fields import (
 
 INDENT = "  "
 SET = "--set"
+ONE_OF = "one of "
 
 EXIT_CODES = {
     0: "done",
@@ -258,6 +259,51 @@ def flag_of(record: type[Sections], place: str) -> str:
     section, _, name = place.partition(".")
     field = fields_of(sections_of(record)[section])[name]
     return _flag(field.key) if field.has_flag else f"{SET} {place}"
+
+
+def as_typed(
+    error: UserError, arguments: argparse.Namespace, words: Iterable[str]
+) -> UserError:
+    """Return an error that names settings as the words of a command do: by their flags, or by `--set`.
+
+    What the command does not give is from a recipe or a default: it keeps the name of its key. Of keys to choose
+    from, each is named as a command would give it.
+    """
+    typed = {word.partition("=")[0] for word in words}
+    ways = _ways_to_set(arguments.parser)
+
+    def named(key: str) -> str:
+        place, flags = ways.get(key, ("", ()))
+        if given := [flag for flag in flags if flag in typed]:
+            return given[0]
+        return f"{SET} {place}" if place in arguments and SET in typed else key
+
+    subject = " and ".join(map(named, error.subject.split(" and ")))
+    expected, choice = error.expected, error.expected.removeprefix(ONE_OF).split(", ")
+    if expected.startswith(ONE_OF) and ways.keys() >= set(choice):
+        places = [ways[key] for key in choice]
+        choice = [flags[0] if flags else f"{SET} {place}" for place, flags in places]
+        expected = ONE_OF + ", ".join(choice)
+    if (subject, expected) == (error.subject, error.expected):
+        return error
+    return UserError(subject, error.got, expected, error.hint)
+
+
+def _ways_to_set(
+    parser: argparse.ArgumentParser,
+) -> dict[str, tuple[str, Sequence[str]]]:
+    """Return for each key where arguments have it, and its flags; none for what only `--set` gives."""
+    ways: dict[str, tuple[str, Sequence[str]]] = {}
+    for action in parser._actions:
+        if isinstance(action, SetAction):
+            for place in places_of(action.tables):
+                ways.setdefault(place.rpartition(".")[2], (place, ()))
+    for action in parser._actions:
+        for flag in action.option_strings:
+            key = flag.removeprefix("--").replace("-", "_")
+            for name in (key, action.dest.rpartition(".")[2]):
+                ways[name] = (action.dest, action.option_strings)
+    return ways
 
 
 def _given(

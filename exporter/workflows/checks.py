@@ -15,7 +15,6 @@ from exporter.processes import processes
 from exporter.pruning.checkpoint import Pruning, read_pruning
 from exporter.schedule.policy import Need, Policy, check_needs
 from exporter.schedule.prune import AMOUNTS, OF_STRETCHED, SCORING, Prune
-from exporter.settings.fields import fields_of
 from exporter.targets import Target
 from exporter.training.settings import FinetuneSettings
 from exporter.vocabulary import Method
@@ -76,7 +75,7 @@ class OpenedRecipe:
 
 def opened_recipe(recipe: Recipe, *, restore: bool = True) -> OpenedRecipe:
     """Read what a recipe's checkpoint says; without `restore`, not how it was pruned."""
-    restored = _restored(recipe) if restore else None
+    restored = _restored(recipe, restore=restore)
     name = recipe.model.name or _recorded_name(recipe.model)
     named = replace(recipe, model=replace(recipe.model, name=name))
     return OpenedRecipe(named, restored)
@@ -149,11 +148,11 @@ def _recorded_name(request: ModelRequest) -> str:
     return identity.name if identity else ""
 
 
-def _restored(recipe: Recipe) -> Pruning | None:
+def _restored(recipe: Recipe, *, restore: bool) -> Pruning | None:
     """Return what the recipe's checkpoint was trained with; None if nothing, or if it is not to be restored."""
     file, prune, plain = recipe.model.checkpoint, recipe.prune, Prune()
     restored = None if file is None else read_pruning(file)
-    if restored is None:
+    if restored is None or not restore:
         return None
     trained = f"{restored.schedule.method}, rho {restored.schedule.rho or 'by layer'}"
     if recipe.model.recalibrate:
@@ -163,7 +162,7 @@ def _restored(recipe: Recipe) -> Pruning | None:
         if name == "seed" or getattr(prune, name) == getattr(plain, name):
             continue
         raise RecipeError(
-            f"--{name.replace('_', '-')}" if fields_of(Prune)[name].has_flag else name,
+            name,
             f"a setting beside {file}, which was trained with {trained}",
             "none: a checkpoint is pruned as it was trained",
             "recalibrate = true in the table [model] of a recipe allows it",

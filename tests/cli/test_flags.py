@@ -1,6 +1,7 @@
 """The flags that verbs share, those of training too, and a recipe beneath them."""
 
 import argparse
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -8,11 +9,12 @@ import pytest
 
 from exporter.cli import compile  # noqa: A004
 from exporter.cli.flags import add_recipe, add_training, recipe_of, training_of
+from exporter.cli.main import build_parser
 from exporter.schedule.prune import Prune
 from exporter.settings.flags import Parser
 from exporter.training.settings import PRESETS, FinetuneSettings
 from exporter.workflows.recipe import Images, Recipe
-from tests.commands import recipe_file, recipe_with
+from tests.commands import Command, recipe_file, recipe_with
 
 
 def arguments_of(*flags: str) -> argparse.Namespace:
@@ -90,3 +92,108 @@ def test_a_recipe_takes_the_table_of_the_one_that_it_extends(tmp_path: Path) -> 
     base = recipe_file(tmp_path / "base", training={"ema_decay": 0.9, "epochs": 7})[1]
     recipe = recipe_file(tmp_path, extends=str(base), training={"epochs": 8})
     assert (settings_of(*recipe).epochs, settings_of(*recipe).ema_decay) == (8, 0.9)
+
+
+def verbs() -> Iterator[tuple[str, argparse.ArgumentParser]]:
+    """Each verb, or each of its actions, and its parser."""
+    (choice,) = actions_of(build_parser())
+    for verb, parser in choice.choices.items():
+        inner = actions_of(parser)
+        for name, action in inner[0].choices.items() if inner else ():
+            yield f"{verb} {name}", action
+        if not inner:
+            yield verb, parser
+
+
+def actions_of(parser: argparse.ArgumentParser) -> list[Any]:
+    actions = parser._actions
+    return [each for each in actions if isinstance(each, argparse._SubParsersAction)]
+
+
+# Without these, the verb is refused before its other settings are made.
+FIRST = {
+    "tune": ("--max-drop", "1"),
+    "check": ("--onnx", "x.onnx"),
+    "depth choose": ("--units", "1", "--out", "w.safetensors"),
+    "build": (".",),
+}
+
+
+def needed_by(verb: str, parser: argparse.ArgumentParser) -> Iterator[str]:
+    """What is read before the other flags."""
+    yield from FIRST.get(verb, ())
+    for action in parser._actions:
+        if action.required:
+            yield from (*action.option_strings[-1:], "1")
+
+
+def test_a_value_out_of_range_is_told_of_the_flag_as_it_was_typed(
+    star_export: Command,
+) -> None:
+    """Of every flag of every verb that takes a number or a word of a list."""
+    commands = []
+    for verb, parser in verbs():
+        for action in parser._actions:
+            flag = "".join(action.option_strings[:1])
+            kind = str(action.metavar)
+            if action.default != argparse.SUPPRESS:  # no setting
+                continue
+            if kind not in {"N", "X", "LAYER=RATE"} and not kind.startswith("{"):
+                continue
+            words = ["1=nan" if kind == "LAYER=RATE" else "nan"]
+            words *= action.nargs if isinstance(action.nargs, int) else 1
+            needed = needed_by(verb, parser)
+            commands.append((flag, (*verb.split(), *needed, flag, *words)))
+    assert len(commands) > 80
+    lines = {command: star_export(*command).error for _, command in commands}
+    starts = {command: f"error: {flag} | got " for flag, command in commands}
+    assert not {
+        line for command, line in lines.items() if not line.startswith(starts[command])
+    }
+
+
+@pytest.mark.parametrize(
+    ("command", "line"),
+    [
+        ("compile --rounds 3", "--rounds | got 3 | need 0, or at least 5"),
+        ("compile --set measure.rounds=3", "--set measure.rounds | got 3 | need 0"),
+        ("compile --recipe r.toml", "rounds | got 3 | need 0, or at least 5"),
+        ("compile --recipe r.toml --rounds=4", "--rounds | got 4 | need 0, or at"),
+        (
+            "compile --rho 0.5 --mac-reduction 0.4",
+            "--rho and --mac-reduction | got both | need one of them",
+        ),
+        (
+            "compile --images . --model digits_vit",
+            "compile | got no amount to prune | need one of --rho, --mac-reduction, --rates, --schedule",
+        ),
+        (
+            "tune",
+            "tune | got no goal | need one of --max-drop, --max-ms, --speedup",
+        ),
+        (
+            "tune --max-drop 1 --speedup 2",
+            "--max-drop and --speedup | got several goals | need one of --max-drop,",
+        ),
+        ("compile --method tome --counts acs", "--counts | got acs for tome | need"),
+        (
+            "compile --method tome --counts constant --set prune.exponent=0.5",
+            "--set prune.exponent | got 0.5 for counts constant",
+        ),
+        ("models --num-classes 3", "--num-classes | got a value | need --why NAME"),
+        ("finetune --epochs 0", "--epochs | got 0 | need an integer from 1"),
+    ],
+)
+def test_a_contradiction_is_told_of_the_flags_as_they_were_typed(
+    star_export: Command,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    command: str,
+    line: str,
+) -> None:
+    """And of the key, where it is a recipe's."""
+    monkeypatch.chdir(tmp_path)
+    Path("r.toml").write_text("[measure]\nrounds = 3\n")
+    out = () if command.startswith("models") else ("--out", "w.safetensors")
+    done = star_export(*command.split(), *out)
+    assert done.error.startswith(f"error: {line}")

@@ -64,7 +64,7 @@ def test_a_wrong_setting_needs_no_library_to_be_refused() -> None:
         text=True,
         check=True,
     )
-    line = "error: rounds | got 3 | need 0, or at least 5 for quartiles"
+    line = "error: --set measure.rounds | got 3 | need 0, or at least 5 for quartiles"
     assert done.stderr.splitlines() == [line] * len(commands)
 
 

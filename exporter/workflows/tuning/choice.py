@@ -72,8 +72,9 @@ class TuneSettings(Settings):
         super().check()
         goals = [name for name in GOALS if getattr(self, name) is not None]
         if len(goals) != 1:
-            got = " and ".join(goals) or "none"
-            raise RecipeError("goal", got, f"one of {', '.join(GOALS)}")
+            subject, got = " and ".join(goals) or "tune", "several goals"
+            expected = f"one of {', '.join(GOALS)}"
+            raise RecipeError(subject, got if goals else "no goal", expected)
 
     def reached(self, median_ms: float, gain: Ratio) -> bool:
         """Whether a time reaches the goal; where that is a loss, whether it is better than the unpruned model's."""
