@@ -278,6 +278,7 @@ def _finished(
     digest: str,
     settings: CalibrationSettings,
 ) -> Calibration:
+    """Return the means of the sums over all images, which must tell images apart."""
     _, used, skipped, empty_rows = map(int, sums.counts)
     if used == 0:
         raise ImageError(
@@ -300,14 +301,18 @@ def _finished(
     acs = sums.mean_acs()
     if inter is not None:
         _check_relevance(vit, sums, empty_rows)
+    _check_acs(acs)
+    return Calibration(
+        record, acs, inter, better_half_overlap(sums.halves), sums.skipped
+    )
+
+
+def _check_acs(acs: NDArray[np.float64]) -> None:
     if not np.isfinite(acs).all() or not acs.any():
         got = "NaN or infinity" if acs.any() else "0 in every layer"
         raise CalibrationError(
             "ACS", got, "weights that tell images apart", "are they trained?"
         )
-    return Calibration(
-        record, acs, inter, better_half_overlap(sums.halves), sums.skipped
-    )
 
 
 def _check_relevance(vit: PrunableViT, sums: Sums, empty_rows: int) -> None:

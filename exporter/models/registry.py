@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 from timm.models.beit import Beit
 from timm.models.eva import Eva
@@ -49,10 +49,10 @@ from exporter.vocabulary import OutputKind
 
 logger = logging.getLogger(__name__)
 
+# What wraps a network: by its model's name, and what is given of its preprocessing.
+Adapter: TypeAlias = Callable[[Any, str, Mapping[str, Any]], PrunableViT]
 # Each network's class and its adapter.
-ADAPTERS: dict[
-    type[nn.Module], Callable[[Any, str, Mapping[str, Any]], PrunableViT]
-] = {
+ADAPTERS: dict[type[nn.Module], Adapter] = {
     VisionTransformer: TimmViT,
     Eva: TimmEva,
     LvVit: LvVitAdapter,
@@ -184,7 +184,8 @@ def adapt(
     frozen = [
         parameter for parameter in model.parameters() if not parameter.requires_grad
     ]
-    named, values = network_names(model), dict(preprocessing or {})
+    named = network_names(model)
+    values = dict(preprocessing or {})
     sources = sources or Sources("the module", overridden(guessed_for(model), values))
     if is_instance(model):
         named, library_model = config_names(model.config, name), model
@@ -197,14 +198,20 @@ def adapt(
         texts = read_text_embeddings(text_embeddings)
         named = ClassNames(texts.names, "the text embeddings")
         model = zero_shot(model, texts, name)
+    adapter = _adapter_of(model, name)
+    vit = adapter(model.eval().requires_grad_(False), name, values)
+    vit.frozen = frozen
+    fitting = named if len(named.names) == vit.spec.head_channels else NAMELESS
+    sources = replace(sources, class_names=fitting.source)
+    vit.spec = replace(vit.spec, class_names=fitting.names, sources=sources)
+    return with_head(vit, OutputKind(head or OutputKind.LOGITS))
+
+
+def _adapter_of(model: nn.Module, name: str) -> Adapter:
+    """Return what wraps a network; ModelError where there is none."""
     for network, adapter in ADAPTERS.items():
         if isinstance(model, network):
-            vit = adapter(model.eval().requires_grad_(False), name, values)
-            vit.frozen = frozen
-            fitting = named if len(named.names) == vit.spec.head_channels else NAMELESS
-            sources = replace(sources, class_names=fitting.source)
-            vit.spec = replace(vit.spec, class_names=fitting.names, sources=sources)
-            return with_head(vit, OutputKind(head or OutputKind.LOGITS))
+            return adapter
     got = f"a {type(model).__name__}, which has no adapter"
     if type(model) in NOT_ADAPTED:
         got = f"{got}: {NOT_ADAPTED[type(model)]}"

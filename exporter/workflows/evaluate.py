@@ -108,47 +108,14 @@ def evaluate_models(
         RecipeError: The models have different classes or embeddings, or a setting needs classes and they have none.
         UserError: A model gives values that are not finite, or its runtime is missing.
     """
-    settings, ready = settings or EvalSettings(), _named(models)
+    settings = settings or EvalSettings()
+    ready = _named(models)
     paths = [images] if isinstance(images, str | os.PathLike) else images
     places = [Path(path) for path in paths]
     classified = any(model.spec.num_classes for model in ready)
     if not classified and all(model.spec.vectors for model in ready):
         return _without_classes(ready, places, settings, stages), ()
-    classes = _common_classes(ready)
-    by_name = settings.labels and settings.class_map is None
-    source = open_source(
-        places,
-        classes,
-        class_map=settings.class_map,
-        names=_common_names(ready) if by_name else (),
-        labels=settings.labels,
-        needs_labels=len(ready) == 1,
-        max_images=settings.max_eval_images,
-        seed=settings.seed,
-    )
-    subset = np.array(sorted(source.class_names)) if settings.subset else None
-    with stages.stage("images") as advance:
-        answers = predict_models(ready, source, settings.batch, advance, classes=subset)
-    predictions = answers.found
-    pair, differing = None, tuple[Disagreement, ...]()
-    if len(predictions) == 2:
-        names = [model.name for model in ready]
-        pair = compare_predictions(
-            *predictions, names=names, class_names=source.class_names
-        )
-        differing = disagreements(*predictions, images=answers.names)
-    evaluation = Evaluation(
-        models={
-            model.name: _result(model, settings, predicted)
-            for model, predicted in zip(ready, predictions, strict=True)
-        },
-        pair=pair,
-        images=len(answers.names),
-        skipped=answers.skipped,
-        scored_classes=classes if subset is None else len(subset),
-        versions=environment().versions,
-    )
-    return evaluation, differing
+    return _with_classes(ready, places, settings, stages)
 
 
 def _result(
@@ -171,6 +138,53 @@ def _named(models: "Sequence[AnyModel]") -> list[EvalModel]:
         return ready
     numbered = enumerate(ready, start=1)
     return [replace(model, name=f"{model.name} {number}") for number, model in numbered]
+
+
+def _with_classes(
+    models: Sequence[EvalModel],
+    images: Sequence[Path],
+    settings: EvalSettings,
+    stages: Stages,
+) -> tuple[Evaluation, tuple[Disagreement, ...]]:
+    """Measure the accuracy of models with classes; compare two."""
+    classes = _common_classes(models)
+    by_name = settings.labels and settings.class_map is None
+    source = open_source(
+        images,
+        classes,
+        class_map=settings.class_map,
+        names=_common_names(models) if by_name else (),
+        labels=settings.labels,
+        needs_labels=len(models) == 1,
+        max_images=settings.max_eval_images,
+        seed=settings.seed,
+    )
+    subset = np.array(sorted(source.class_names)) if settings.subset else None
+    with stages.stage("images") as advance:
+        answers = predict_models(
+            models, source, settings.batch, advance, classes=subset
+        )
+    predictions = answers.found
+    pair = None
+    differing = tuple[Disagreement, ...]()
+    if len(predictions) == 2:
+        names = [model.name for model in models]
+        pair = compare_predictions(
+            *predictions, names=names, class_names=source.class_names
+        )
+        differing = disagreements(*predictions, images=answers.names)
+    evaluation = Evaluation(
+        models={
+            model.name: _result(model, settings, predicted)
+            for model, predicted in zip(models, predictions, strict=True)
+        },
+        pair=pair,
+        images=len(answers.names),
+        skipped=answers.skipped,
+        scored_classes=classes if subset is None else len(subset),
+        versions=environment().versions,
+    )
+    return evaluation, differing
 
 
 def _without_classes(
