@@ -441,7 +441,7 @@ def test_speeds_are_printed_beside_those_over_the_model_as_it_came(
             assert rows["star"][3:] == ["166.7", gain]
             assert rows["dense"][3:] == ["100.0", "1.10" if shown else ""]
             if shown:
-                assert rows["your model"] == ["4.250", "", "", "90.9", ""]
+                assert rows["your model"] == ["4.250", "90.00%", "", "90.9", ""]
             told = f"star: faster, {gain} × your model on ONNX Runtime (quartiles {gain} to {gain})"
             assert told in lines
             assert max(len(line) for line in lines if "│" in line or "━" in line) <= 80

@@ -4,22 +4,27 @@ from pathlib import Path
 
 import onnx
 import pytest
+import torch
 
 from exporter.artefact import LoweredFile, read_pair
 from exporter.data.batches import first_images
 from exporter.data.images import ImageFolder, list_images
 from exporter.evaluation.report.page import Picture, save_page
 from exporter.evaluation.report.record import Report
+from exporter.models.spec import as_it_came
 from exporter.processes import Processes
 from exporter.pruning.pruned_vit import PrunedViT
 from exporter.records import Pair
 from exporter.targets import ONNXRUNTIME, ONNXRUNTIME_FP16, TENSORRT, Target
 from exporter.vocabulary import InputKind
 from exporter.workflows import proof as proof_module
+from exporter.workflows import steps
 from exporter.workflows.network import Network
 from exporter.workflows.proof import pictures_of, prove, references_of
 from exporter.workflows.recipe import Lowering, Measuring, Recipe
+from exporter.workflows.steps import load_model
 from exporter.workflows.variant import Variant
+from tests.digits import digits
 from tests.lowering.models import a_star, dense, lowered, star
 from tests.vits import make_images
 
@@ -70,6 +75,22 @@ def variants_of(
         vars(variant).update(links)
         variants.append(variant)
     return variants[0], variants[1]
+
+
+def test_the_dense_model_has_the_classes_of_the_model_as_it_came() -> None:
+    """So `compile` shows one top-1 for both: no output reads what the last layer leaves out."""
+    vit = load_model("digits_vit")
+    images = first_images(
+        list_images(digits() / "held_out").files, vit.spec.preprocessing, "float32", 200
+    )
+    assert vit.spec.lone_layer
+    with torch.inference_mode():
+        pixels = torch.from_numpy(images)
+        ours, owners = (steps.dense(model)(pixels) for model in (vit, as_it_came(vit)))
+        own_network = vit.model(pixels)
+    torch.testing.assert_close(ours, own_network, rtol=1e-4, atol=1e-4)
+    assert ours.argmax(1).tolist() == owners.argmax(1).tolist()
+    assert ours.argmax(1).tolist() == own_network.argmax(1).tolist()
 
 
 def pictures(
