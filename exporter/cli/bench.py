@@ -21,7 +21,7 @@ from exporter.cli.output import (
 )
 from exporter.errors import RecipeError
 from exporter.evaluation.batch_sweep import AtBatch, BenchSettings, break_even
-from exporter.evaluation.benchmark import Comparison, EngineRuns, Throughput
+from exporter.evaluation.benchmark import Comparison, EngineRuns, Throughput, ms_words
 from exporter.records import Pair
 from exporter.runtimes.choice import RunSettings
 from exporter.runtimes.tensorrt.clocks import Clocks
@@ -99,7 +99,8 @@ def _print(result: Bench) -> None:
         rows = []
         for name in parts[0].dense:
             times = [
-                f"{part.dense[name]:.2f} → {part.pruned[name]:.2f}" for part in parts
+                f"{ms_words(part.dense[name])} → {ms_words(part.pruned[name])}"
+                for part in parts
             ]
             rows.append((name, *times))
         print_table("Time by operator class, profiled separately", heads, rows)
@@ -125,7 +126,11 @@ def _speed(time: Throughput) -> tuple[str, ...]:
     """Return the first columns of a row; an engine's times have more digits, and its copies beside them."""
     runs = time.engine
     if runs is None:
-        return f"{time.images_per_s:.1f}", f"{time.median_ms:.2f}", f"{time.p99_ms:.2f}"
+        return (
+            f"{time.images_per_s:.1f}",
+            ms_words(time.median_ms),
+            ms_words(time.p99_ms),
+        )
     times_ms = (time.median_ms, time.p99_ms, runs.copy_in_ms, runs.copy_out_ms)
     return f"{time.images_per_s:.1f}", *(f"{ms:.3f}" for ms in times_ms)
 
@@ -163,7 +168,8 @@ def _selection_line(at: AtBatch, subject: str) -> Iterator[str]:
         took = (
             f"{cost:.3f} × the time of plain slices (quartiles {low:.3f} to {high:.3f})"
         )
-        yield f"{subject} at batch {at.batch}: {took}"
+        shown = "" if low > 1 else "none is shown: "
+        yield f"{subject} at batch {at.batch}: {shown}{took}"
 
 
 def print_gpu_time(result: Bench) -> None:

@@ -3,9 +3,10 @@
 import logging
 import re
 import time
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import partial
 from typing import Annotated
 
 import numpy as np
@@ -206,12 +207,22 @@ def time_batches(
     images: Array,
     settings: BenchSettings,
     clock: Clock = time.perf_counter,
+    on_progress: Callable[[int, int], object] = lambda *_: None,
 ) -> Iterator[dict[str, Throughput]]:
     """Time all models at each batch size, interleaved; yield their times by name.
 
     The images are [n, 3, H, W] as the models take them, repeated or cut to each batch size; the clock returns
-    seconds, from any start.
+    seconds, from any start. `on_progress` is called with the number of images done, of all models and rounds, and
+    the total.
     """
+    runs = (settings.warmup + settings.rounds) * len(runners)
+    images_done, total = 0, runs * sum(settings.batches)
+
+    def count(batch: int) -> None:
+        nonlocal images_done
+        images_done += batch
+        on_progress(images_done, total)
+
     with ExitStack() as stack:
         for runner in runners.values():
             stack.enter_context(runner)
@@ -223,6 +234,7 @@ def time_batches(
                 rounds=settings.rounds,
                 warmup=settings.warmup,
                 clock=clock,
+                on_run=partial(count, batch),
             )
 
 

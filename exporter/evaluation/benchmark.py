@@ -104,6 +104,7 @@ def throughput(
     rounds: int,
     warmup: int = WARMUP_ROUNDS,
     clock: Clock = time.perf_counter,
+    on_run: Callable[[], object] = lambda: None,
 ) -> dict[KeyT, Throughput]:
     """Time every runner on the same feed, interleaved.
 
@@ -114,6 +115,7 @@ def throughput(
         rounds: Timed runs of each runner, at least 5.
         warmup: Untimed runs of each runner, before the timed ones.
         clock: Returns seconds, from any start.
+        on_run: Called between the runs, outside their times.
     """
     seconds: dict[KeyT, list[float]] = {name: [] for name in runners}
     with ExitStack() as stack:
@@ -123,6 +125,7 @@ def throughput(
             start = clock()
             runners[name].run(feed)
             elapsed_s = clock() - start
+            on_run()
             if counts:
                 seconds[name].append(elapsed_s)
     return {
@@ -181,6 +184,11 @@ def summary(
     p99 = float(np.percentile(times_ms, 99, method="higher"))
     rounds = tuple((times_ms if rounds_ms is None else rounds_ms).tolist())
     return Throughput(batch, batch / median * 1e3, median, p99, rounds, clock)
+
+
+def ms_words(ms: float, digits: int = 2) -> str:
+    """Return milliseconds with this many decimals; below one, with two digits that are not 0."""
+    return f"{ms:,.{digits}f}" if ms >= 1 else f"{ms:.2g}"
 
 
 @dataclass(frozen=True)

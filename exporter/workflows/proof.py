@@ -315,9 +315,9 @@ def _with_speeds(
     for runner in runners.values():
         runner.fix(sizes)
     stage = dense.network.stages.stage("throughput")
-    with stage, TemporaryDirectory(prefix="star-export-") as scratch:
+    with stage as advance, TemporaryDirectory(prefix="star-export-") as scratch:
         runners |= _as_it_came(dense, Path(scratch))
-        batches = list(time_batches(runners, pixels, settings))
+        batches = [*time_batches(runners, pixels, settings, on_progress=advance)]
     timed = []
     for place, (report, variant) in enumerate(zip(reports, variants, strict=True)):
         macs, name = _macs(dense, variant, report.use), str(place)

@@ -204,6 +204,31 @@ def test_load_and_selection_cost_where_they_were_measured(
     assert f"selection cost in GPU time at batch 8: {cost}" in lines
 
 
+@pytest.mark.parametrize(
+    ("rounds_ms", "words"),
+    [
+        ((2.0,) * 5, "1.000 × the time of plain slices (quartiles 1.000 to 1.000)"),
+        ((1.98, 1.99, 1.99, 2.0, 2.0), "0.995 × the time of plain slices"),
+        ((2.01, 2.02, 2.02, 2.02, 2.03), "1.010 × the time of plain slices"),
+    ],
+)
+def test_a_selection_cost_that_is_none_is_said_to_be_none(
+    rounds_ms: tuple[float, ...],
+    words: str,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    at = at_batch(8)
+    sliced = replace(at.throughput.pruned, rounds_ms=(2.0,) * 5)
+    cost = ratio_of(replace(sliced, rounds_ms=rounds_ms), sliced)
+    measured = replace(at, selection=Selection(sliced, cost, at.comparison))
+    line = next(
+        line for line in printed((measured,), capsys, monkeypatch) if "cost" in line
+    )
+    none = "" if words.startswith("1.01") else "none is shown: "
+    assert line.startswith(f"selection cost in GPU time at batch 8: {none}{words}")
+
+
 def test_from_which_batch_on_it_pays() -> None:
     assert "batch 4" in break_even_words([at_batch(4)])
     assert "not shown to be faster" in break_even_words([])

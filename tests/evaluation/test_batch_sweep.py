@@ -88,10 +88,17 @@ def measure(**times_s: dict[int, list[float]]) -> list[AtBatch]:
         for name, by_batch in times_s.items()
     }
     settings = BenchSettings(batches=tuple(times_s["dense"]), rounds=5, warmup=1)
+    told: list[tuple[int, int]] = []
     results = [
         AtBatch.of(times, MACS)
-        for times in time_batches(runners, IMAGES, settings, clock)
+        for times in time_batches(
+            runners, IMAGES, settings, clock, lambda *progress: told.append(progress)
+        )
     ]
+    images = 6 * len(runners) * sum(settings.batches)  # with the warm-up round
+    assert told[0] == (settings.batches[0], images)
+    assert told[-1] == (images, images)
+    assert len(told) == 6 * len(runners) * len(settings.batches)
     assert all(
         (runner.activations, runner.deactivations) == (1, 1)
         for runner in runners.values()

@@ -11,6 +11,7 @@ import numpy as np
 from PIL import Image
 
 from exporter.artefact import Artefact
+from exporter.evaluation.benchmark import ms_words
 from exporter.evaluation.loss import interval_words, points_words
 from exporter.evaluation.parity.decisions import NOBODY, positions_by_layer
 from exporter.evaluation.parity.record import Check
@@ -269,7 +270,7 @@ def write_page(path: Path, template: str, **context: Any) -> None:
         number=_number, percent=_percent, interval=_interval, megabytes=_megabytes
     )
     environment.filters.update(words=check_in_words, sign=SIGNS.__getitem__)
-    environment.filters.update(points=points_words, limits=interval_words)
+    environment.filters.update(points=points_words, limits=interval_words, ms=ms_words)
     text = environment.get_template(template).render(**context)
     with written_beside(path) as partial:
         partial.write_text(text, encoding="utf-8", errors="backslashreplace")

@@ -176,9 +176,8 @@ def _by_host(  # noqa: PLR0917  (all of them are measured with)
         )
     batches = ", ".join(map(str, settings.batches))
     with stages.stage(f"throughput, batches {batches}") as advance:
-        for times in time_batches(runners, images, settings, clock):
+        for times in time_batches(runners, images, settings, clock, advance):
             measured.append(AtBatch.of(times, macs))
-            advance(len(measured), len(settings.batches))
     if not on_cpu:
         return tuple(measured)
     with stages.stage("profile"):
