@@ -62,12 +62,24 @@ def read_json(path: Path) -> Any:
 
     Raises:
         OSError: The file cannot be read.
-        ValueError: It is not JSON, or is nested too deeply.
+        ValueError: It is not JSON, is nested too deeply, or has a key twice, of which Python would take the last.
     """
     try:
-        return json.loads(regular(path).read_text(encoding="utf-8"))
+        return json.loads(
+            regular(path).read_text(encoding="utf-8"), object_pairs_hook=_unique
+        )
     except RecursionError:
         raise ValueError("nested too deeply") from None
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Return the pairs of an object as a dictionary."""
+    table: dict[str, Any] = {}
+    for key, value in pairs:
+        if key in table:
+            raise ValueError(f"the key {key!r} twice")
+        table[key] = value
+    return table
 
 
 def _decoded(text: str | bytes) -> dict[str, Any]:

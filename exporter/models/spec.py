@@ -81,7 +81,7 @@ def spec_of(
         num_heads=attention.num_heads,
         num_prefix_tokens=num_prefix_tokens,
         grid=grid,
-        embed_macs=_embedding_macs(vit, preprocessing),
+        embed_macs=_embedding_macs(vit, preprocessing, num_prefix_tokens + num_patches),
         blocks=tuple(_block_macs(block) for block in vit.blocks),
         head_macs=head_macs - patch_head_macs * num_patches,
         preprocessing=preprocessing,
@@ -257,16 +257,20 @@ def _heads_of(
 
 
 @torch.no_grad()
-def _embedding_macs(vit: PrunableViT, preprocessing: Preprocessing) -> int:
-    """Count multiply-adds of convolutions and matrix products while one image is embedded."""
-    images = next(vit.model.parameters()).new_zeros(1, *preprocessing.input_size)
+def _embedding_macs(vit: PrunableViT, preprocessing: Preprocessing, tokens: int) -> int:
+    """Count multiply-adds of convolutions and matrix products while one image is embedded as so many tokens."""
+    _, height, width = preprocessing.input_size
+    images = next(vit.model.parameters()).new_zeros(1, 3, height, width)
     try:
         with FlopCounterMode(display=False) as counter:
-            vit.embed(images)
+            embedded = vit.embed(images)
     except (RuntimeError, AssertionError) as error:
-        _, height, width = preprocessing.input_size
         got = f"an image of {height} × {width}: {reason_of(error)}"
         raise ModelError("input_size", got, "a size that the model takes") from None
+    if embedded.shape[1] != tokens:
+        got = f"{embedded.shape[1]} tokens of an image of {height} × {width}"
+        hint = "give a size that is a multiple of the patches'"
+        raise ModelError("input_size", got, f"{tokens}, as its grid has", hint)
     return counter.get_total_flops() // 2
 
 

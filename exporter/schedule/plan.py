@@ -386,6 +386,8 @@ def log_oddities(schedule: Schedule, policy: Policy, spec: ModelSpec) -> None:
         1.0,
     ):
         _warn_of_rho(schedule, spec)
+    if isinstance(policy.amount, Rates):
+        _warn_of_lone_layer(policy.amount, schedule, spec)
     if isinstance(policy.amount, ScaledRates):
         _warn_of_scaling(_rates_by_layer(policy.amount.rates, spec), schedule, spec)
 
@@ -436,6 +438,17 @@ def _warn_of_anchors(schedule: Schedule) -> None:
         "the lowest rate, and %d of %d patches are left; check the accuracy, or set --rates",
         *(first, last, lowest, depth, schedule.keep[-1], schedule.num_patches),
     )
+
+
+def _warn_of_lone_layer(given: Rates, schedule: Schedule, spec: ModelSpec) -> None:
+    """Say where a given rate drops nothing, since nobody reads patches behind the last attention."""
+    layer = spec.lone_layer
+    rate = given.by_layer.get(layer, 1.0)
+    if layer and rate < 1.0 and schedule.rates[layer - 1] == 1.0:
+        logger.warning(
+            "layer %d keeps its patches, whatever its rate, %g: it computes the tokens alone that the head reads",
+            *(layer, rate),
+        )
 
 
 def _warn_of_scaling(

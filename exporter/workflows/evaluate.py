@@ -19,6 +19,7 @@ from exporter.formats.canonical_json import save_json
 from exporter.intervals import Interval, half_width, least_images, loss_interval, wilson
 from exporter.machine import environment
 from exporter.records import Output
+from exporter.tensor_names import Array
 from exporter.vocabulary import OutputKind
 from exporter.workflows.predicting import (
     EvalModel,
@@ -118,6 +119,12 @@ def evaluate_models(
     return _with_classes(ready, places, settings, stages)
 
 
+def _check_subset(classes: Array, settings: EvalSettings) -> None:
+    if len(classes) < 2:
+        got = f"{len(classes)} class to choose among"
+        raise ImageError(f"{settings.class_map}", got, "two or more, for subset")
+
+
 def _result(
     model: EvalModel, settings: EvalSettings, predicted: Predictions | None = None
 ) -> ModelResult:
@@ -159,7 +166,10 @@ def _with_classes(
         max_images=settings.max_eval_images,
         seed=settings.seed,
     )
-    subset = np.array(sorted(source.class_names)) if settings.subset else None
+    subset = None
+    if settings.subset:
+        subset = np.array(sorted(source.class_names))
+        _check_subset(subset, settings)
     with stages.stage("images") as advance:
         answers = predict_models(
             models, source, settings.batch, advance, classes=subset

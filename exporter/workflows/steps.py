@@ -18,7 +18,7 @@ from torch import nn
 from exporter.artefact import artefact_of, read_pair
 from exporter.calibration.calibrate import calibrate as calibrated
 from exporter.calibration.calibrate import calibrate_to
-from exporter.calibration.record import Calibration
+from exporter.calibration.record import Calibration, check_calibration
 from exporter.calibration.settings import CalibrationSettings
 from exporter.data.batches import draw_images
 from exporter.data.images import ImageFolder
@@ -184,6 +184,7 @@ def plan(
     Raises:
         RecipeError: rho is outside (0, 1].
         ScheduleError: The amount is missing or out of reach, or needs a calibration or measurements.
+        CalibrationError: The calibration is of another model, or of other weights where the model has any.
     """
     how = amount if isinstance(amount, Prune) else Prune(rho=float(amount))
     if how.method is None and calibration is not None:
@@ -194,6 +195,9 @@ def plan(
             "plan", "no amount to prune", "one of rho, mac_reduction, rates, schedule"
         )
     spec = vit.spec if isinstance(vit, PrunableViT) else vit
+    if calibration is not None:
+        weights = vit.weights_sha256 if isinstance(vit, PrunableViT) else ""
+        check_calibration(calibration, spec, weights)
     schedule = schedule_of(policy, spec, calibration)
     log_oddities(schedule, policy, spec)
     return schedule

@@ -57,6 +57,13 @@ def test_names_and_indices(tmp_path: Path) -> None:
             read_class_map(path, None)
 
 
+def test_a_name_that_a_map_has_twice_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "map.json"
+    path.write_text('{"cat": 3, "dog": 5, "cat": 4}')
+    with pytest.raises(ImageError, match="the key 'cat' twice"):
+        read_class_map(path, 10)
+
+
 @given(FOLDERS)
 def test_without_names_the_order_decides_if_timm_and_torchvision_agree(
     folders: list[str],

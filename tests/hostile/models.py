@@ -26,6 +26,10 @@ KWARGS = (
         ("img_size=-1", "vit_tiny"),
         ("img_size=(56,)", "vit_tiny"),
         ("img_size=3 patch_size=4 dynamic_img_size=True", "vit_tiny"),
+        (
+            "img_size=30 patch_size=8 dynamic_img_size=True dynamic_img_pad=True",
+            "got 17 tokens of an image of 30 × 30",
+        ),
         ("in_chans=1", "in_chans=1 | need 3"),
         ("num_heads=-3", "num_heads=-3"),
         ("num_heads=5", "vit_tiny"),
@@ -310,6 +314,11 @@ PROCESSORS: dict[str, Any] = {
     "a size of many pixels": {"size": {"height": 10**9, "width": 10**9}},
     "a size of many digits": {"size": "9" * 5001},
     "a list for a filter": {"resample": []},
+    "a crop of small images": {
+        "image_processor_type": "CLIPImageProcessor",
+        "do_resize": False,
+        "crop_size": 32,
+    },
     "code for a class": {
         "auto_map": {"AutoImageProcessor": "code.Processor"},
         "size": "x",
@@ -398,6 +407,24 @@ PICTURES = {
 }
 
 
+# Class maps that Python and NumPy would take.
+CLASS_MAPS = (
+    ('{"class_0": 0, "class_1": 1, "class_0": 1}', "", "the key 'class_0' twice"),
+    ('{"class_0": 0, "class_1": 0}', "--subset", "1 class to choose among"),
+)
+
+
+def _class_map(content: str, place: Place) -> None:
+    (place.work / "map.json").write_text(content, encoding="utf-8")
+
+
+def _class_maps() -> Iterator[Hostile]:
+    line = "eval {folder} --images {images} --class-map {work}/map.json"
+    for content, more, says in CLASS_MAPS:
+        prepare = partial(_class_map, content)
+        yield Hostile(f"{line} {more}", says, prepare=prepare, name=content)
+
+
 def _pictures() -> Iterator[Hostile]:
     lines = (
         f"calibrate {MODEL} --images {{work}}/images --out {{work}}/c.safetensors",
@@ -422,4 +449,5 @@ MODELS = (
     *_configs(),
     *_repositories(),
     *_pictures(),
+    *_class_maps(),
 )

@@ -1,6 +1,7 @@
 """The recorded preprocessing is the one applied; unsupported values are refused on input."""
 
 import math
+import re
 from typing import Any
 
 import pytest
@@ -43,6 +44,18 @@ def test_a_crop_that_no_share_gives(
         ValueError, match=f"{scaled[0]} × {scaled[1]} pixels cropped to {size[0]}"
     ):
         crop_share(size, scaled)
+
+
+def test_a_grid_that_is_not_that_of_the_tokens_is_refused() -> None:
+    """timm pads an image of 30 pixels to four patches of 8, and counts three."""
+    kwargs: dict[str, Any] = {
+        "img_size": 30,
+        "dynamic_img_size": True,
+        "dynamic_img_pad": True,
+    }
+    expected = "17 tokens of an image of 30 × 30 | need 10, as its grid has"
+    with pytest.raises(ModelError, match=re.escape(expected)):
+        make_vit(**kwargs)
 
 
 @pytest.mark.parametrize(

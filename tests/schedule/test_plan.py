@@ -136,6 +136,20 @@ def test_what_is_dropped_where_nobody_reads_it_stays_unless_it_is_all(
     check_fits(schedule, tiny_vit.spec)
 
 
+def test_a_given_rate_that_drops_nothing_is_said(
+    tiny_vit: PrunableViT, caplog: pytest.LogCaptureFixture
+) -> None:
+    for rates in ({4: 0.5}, {2: 0.5}, {2: 0.5, 4: 1.0}):
+        policy = resolve(Prune(rates=rates))
+        log_oddities(schedule_of(policy, tiny_vit.spec), policy, tiny_vit.spec)
+    assert not caplog.messages
+    policy = resolve(Prune(rates={2: 0.5, 4: 0.25}))
+    log_oddities(schedule_of(policy, tiny_vit.spec), policy, tiny_vit.spec)
+    assert caplog.messages == [
+        "layer 4 keeps its patches, whatever its rate, 0.25: it computes the tokens alone that the head reads"
+    ]
+
+
 def test_a_rho_that_every_layer_keeps_is_warned_of_where_it_saves_much(
     tiny_vit: PrunableViT, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -145,6 +145,14 @@ def test_a_subset_lets_only_its_classes_compete(folder: Path, tmp_path: Path) ->
     assert (accuracies(part)[-1].top1_hits, part.scored_classes) == (3, 2)
 
 
+def test_a_subset_of_one_class_is_no_choice(folder: Path, tmp_path: Path) -> None:
+    path = tmp_path / "map.json"
+    path.write_text(json.dumps({"0-red": 1, "1-green": 1, "2-blue": 1}))
+    settings = replace(QUICK, class_map=path, subset=True)
+    with pytest.raises(ImageError, match="got 1 class to choose among"):
+        evaluate_models([RIGHT], [folder], settings)
+
+
 def test_what_cannot_be_read_is_counted_and_named(folder: Path) -> None:
     (folder / "0-red" / "1.png").write_text("no image")
     told: list[tuple[int, int | None]] = []

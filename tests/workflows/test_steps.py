@@ -13,7 +13,13 @@ from torch.utils.data import DataLoader, TensorDataset
 import exporter
 from exporter.data.batches import first_images
 from exporter.data.images import list_images
-from exporter.errors import ImageError, ModelError, RecipeError, ScheduleError
+from exporter.errors import (
+    CalibrationError,
+    ImageError,
+    ModelError,
+    RecipeError,
+    ScheduleError,
+)
 from exporter.evaluation.benchmark import LEAST_ROUNDS
 from exporter.formats.canonical_json import save_json
 from exporter.models.base import PrunableViT
@@ -27,7 +33,7 @@ from exporter.workflows.recipe import Lowering
 from exporter.workflows.steps import MOST, AnyImages, array_of, folder_of
 from tests.calibration.samples import acs_alone
 from tests.commands import recipe_with
-from tests.vits import make_model, random_images
+from tests.vits import make_model, make_vit, random_images
 
 ACS_ALONE = exporter.CalibrationSettings(relevance=False)
 STAR = exporter.Prune("intra", reduce="drop", rho=0.5)
@@ -163,6 +169,18 @@ def test_a_plan_takes_any_amount(tiny_vit: PrunableViT, tmp_path: Path) -> None:
         exporter.plan(tiny_vit, 1.7)
     with pytest.raises(ScheduleError, match="no amount"):
         exporter.plan(tiny_vit, exporter.Prune())
+
+
+def test_a_plan_takes_the_calibration_of_its_weights_alone(
+    tiny_vit: PrunableViT,
+) -> None:
+    calibration = exporter.calibrate(tiny_vit, random_images(tiny_vit, 3), ACS_ALONE)
+    spec = tiny_vit.spec
+    assert exporter.plan(tiny_vit, STAR, calibration) == exporter.plan(
+        spec, STAR, calibration
+    )
+    with pytest.raises(CalibrationError, match=r"got weights .* of tiny"):
+        exporter.plan(make_vit(seed=1), STAR, calibration)
 
 
 def test_a_target_is_named(tiny_vit: PrunableViT, images: np.ndarray[Any, Any]) -> None:

@@ -9,6 +9,7 @@ from exporter.data.pixels import normalise, to_input_size, to_pixels
 from exporter.errors import ModelError
 from exporter.models.huggingface.kinds import Kind
 from exporter.models.spec import crop_share, preprocessing_from
+from exporter.tensor_names import Array
 from exporter.vocabulary import CropMode, CropRounding
 
 Size = tuple[int, int]  # height and width
@@ -39,10 +40,7 @@ def preprocessing_of(processor: Any, source: str) -> dict[str, Any]:
         ModelError: Its pixels are not ours, or images keep several sizes. `source` is named.
     """
     images = _noise(processor, source)
-    batches = [
-        np.asarray(processor(image, return_tensors="np")["pixel_values"])
-        for image in images
-    ]
+    batches = [_pixels(processor, image) for image in images]
     shapes = {batch.shape[2:] for batch in batches if batch.shape[:2] == (1, 3)}
     if len(shapes) != 1 or batches[0].ndim != 4:
         got = " and ".join(str(list(batch.shape)) for batch in batches)
@@ -58,6 +56,10 @@ def preprocessing_of(processor: Any, source: str) -> dict[str, Any]:
         preprocessing = preprocessing_from(values, (height, width))
     except ModelError as error:
         raise ModelError(source, error.got, error.expected, ALL_GIVEN) from None
+    if not processor.do_resize:
+        # What fills up an image that is too small lies otherwise in each of the library's two backends.
+        images.append(images[0].crop((0, 0, max(1, width - 3), max(1, height - 3))))
+        batches.append(_pixels(processor, images[-1]))
     level = 1 / 255 / np.array(preprocessing.std, np.float32).reshape(3, 1, 1)
     for image, batch in zip(images, batches, strict=True):
         pixels = normalise(
@@ -65,9 +67,14 @@ def preprocessing_of(processor: Any, source: str) -> dict[str, Any]:
         )
         levels = float((np.abs(batch[0] - pixels) / level).mean())
         if not levels <= GREY_LEVELS:  # nor NaN
-            got = f"pixels that differ from ours by {levels:.3g} grey levels"
+            got = f"pixels of {image.height} × {image.width} that differ from ours by {levels:.3g} grey levels"
             raise _refused(processor, source, got)
     return values
+
+
+def _pixels(processor: Any, image: Image.Image) -> Array:
+    """Return what a processor makes of an image, as a batch."""
+    return np.asarray(processor(image, return_tensors="np")["pixel_values"])
 
 
 def _noise(processor: Any, source: str) -> list[Image.Image]:
