@@ -137,6 +137,7 @@ def _quiet() -> Iterator[None]:
 
 
 BATCH = "batch"
+FUSED = "fused_attn"  # timm's switch of an attention
 
 
 def to_onnx(pruned: PrunedViT, opset: int) -> onnx.ModelProto:
@@ -178,9 +179,10 @@ def _captured(pruned: PrunedViT) -> ExportedProgram:
     for parameter in frozen:
         parameter.requires_grad_(True)
     try:
-        return torch.export.export(
-            pruned.eval(), (example,), dynamic_shapes=({0: batch},), strict=False
-        )
+        with _attention_in_one_node(pruned):
+            return torch.export.export(
+                pruned.eval(), (example,), dynamic_shapes=({0: batch},), strict=False
+            )
     except RuntimeError as error:  # of torch._dynamo, whose import takes seconds
         if "CONSTRAINT_VIOLATION" not in str(getattr(error, "error_type", "")):
             raise
@@ -190,6 +192,24 @@ def _captured(pruned: PrunedViT) -> ExportedProgram:
     finally:
         for parameter in frozen:
             parameter.requires_grad_(False)
+
+
+@contextmanager
+def _attention_in_one_node(pruned: PrunedViT) -> Iterator[None]:
+    """Within the `with`, timm's blocks compute attention by one operator, as `set_fused_attn(False)` does not.
+
+    Both compute the same: `exporter.models.border` compares the operator with the block as its owner has it.
+    """
+    apart: list[Any] = [
+        part for part in pruned.modules() if getattr(part, FUSED, True) is False
+    ]
+    for part in apart:
+        setattr(part, FUSED, True)
+    try:
+        yield
+    finally:
+        for part in apart:
+            setattr(part, FUSED, False)
 
 
 def _name_batch(model: onnx.ModelProto) -> None:

@@ -12,9 +12,11 @@ from torch.export import ExportedProgram
 from torch.nn import functional as F
 
 from exporter.errors import ModelError
-from exporter.lowering.pipeline import to_onnx, translate
+from exporter.lowering.pipeline import FUSED, to_onnx, translate
 from exporter.models.spec import with_outputs
+from exporter.pruning.pruned_vit import PrunedViT
 from exporter.runtimes.onnxruntime_runner import OnnxRuntimeRunner
+from exporter.schedule.plan import keep_everything
 from exporter.vocabulary import Method
 from tests.lowering.models import pruned_of
 from tests.vits import make_vit
@@ -112,3 +114,18 @@ def test_our_own_programs_are_not_decomposed(
     monkeypatch.setattr(torch.onnx, "export", counted)
     to_onnx(pruned, 20)
     assert len(attempts) == 1
+
+
+@pytest.mark.parametrize("family", ["vit", "dinov3", "pooled by attention"])
+def test_attention_is_one_node_whatever_timm_is_set_to(
+    family: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Scripts that export call timm's set_fused_attn(False), or set it for the blocks that they draw."""
+    vit = make_vit(family)
+    dense = PrunedViT(vit, keep_everything(vit.spec))
+    expected = to_onnx(dense, 23).SerializeToString()
+    switches = [module for module in vit.model.modules() if hasattr(module, FUSED)]
+    for module in switches:
+        monkeypatch.setattr(module, FUSED, False)
+    assert to_onnx(dense, 23).SerializeToString() == expected
+    assert switches and not any(getattr(module, FUSED) for module in switches)
