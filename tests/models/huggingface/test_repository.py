@@ -252,9 +252,18 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return model / "snapshots" / commit
 
 
+def known_absent(cache: Path, *names: str) -> None:
+    """The cache knows that the repository has no files of these names."""
+    absent = cache.parents[1] / ".no_exist" / cache.name
+    absent.mkdir(parents=True, exist_ok=True)
+    for name in names:
+        (absent / name).touch()
+
+
 def test_an_id_in_the_cache_needs_no_hub(
     cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    known_absent(cache, "adapter_config.json")
     model = saved(cache, "clip, projected")
     processor = {
         "image_processor_type": "CLIPImageProcessor",
@@ -276,10 +285,7 @@ def test_an_id_in_the_cache_needs_no_hub(
 
 def test_an_id_without_a_processor_is_known_to_have_none(cache: Path) -> None:
     model = saved(cache, "clip, projected")
-    absent = cache.parents[1] / ".no_exist" / cache.name
-    absent.mkdir(parents=True)
-    for name in ("preprocessor_config.json", "processor_config.json"):
-        (absent / name).touch()
+    known_absent(cache, *repository.PROCESSOR_FILES)
     agrees("someone/clip-tiny", model)
 
 
@@ -469,3 +475,55 @@ def test_what_the_hub_alone_knows_of_an_adapter_is_asked(
     monkeypatch.setattr(repository, "hf_hub_download", downloaded)
     with pytest.raises(ModelError, match=r"an adapter of PEFT .*merge_and_unload"):
         describe(ModelRequest("someone/clip-tiny"))
+
+
+UNKNOWN = "it is not known whether an adapter belongs to these weights"
+
+
+@pytest.mark.parametrize("has_adapter", [True, False])
+def test_of_a_cached_id_the_hub_is_asked_once_for_an_adapter(
+    cache: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    has_adapter: bool,
+) -> None:
+    """Of the revision in the cache, which stays the one that is read."""
+    saved(cache, "vit")
+    known_absent(cache, *repository.PROCESSOR_FILES)
+    asked = []
+
+    def downloaded(root: str, name: str, revision: str) -> None:
+        asked.append((root, name, revision))
+        if has_adapter:
+            (cache / name).write_text("{}")
+        known_absent(cache, *() if has_adapter else (name,))
+
+    monkeypatch.setattr(repository, "hf_hub_download", downloaded)
+    for _ in range(2):
+        if has_adapter:
+            with pytest.raises(ModelError, match="an adapter of PEFT"):
+                load(ModelRequest("someone/clip-tiny"))
+        else:
+            load(ModelRequest("someone/clip-tiny"))
+    assert asked == [("someone/clip-tiny", "adapter_config.json", cache.name)]
+    assert UNKNOWN not in caplog.text
+
+
+def test_without_the_hub_a_line_says_that_an_adapter_is_not_known(
+    cache: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    saved(cache, "vit")
+    known_absent(cache, *repository.PROCESSOR_FILES)
+    load(ModelRequest("someone/clip-tiny"))
+    assert [line for line in caplog.messages if UNKNOWN in line] == [
+        f"someone/clip-tiny: read from the cache, without the hub, {UNKNOWN}"
+    ]
+
+
+def test_of_a_folder_nothing_is_asked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    saved(tmp_path / "mine", "vit")
+    monkeypatch.setattr(repository, "hf_hub_download", None)
+    load(ModelRequest(str(tmp_path / "mine")))
+    assert UNKNOWN not in caplog.text
