@@ -20,6 +20,8 @@ from exporter.tensor_names import Array
 Operand: TypeAlias = gs.Tensor | Array | float | list[int]
 # The sizes of a tensor; a string is a dynamic one.
 Dimensions: TypeAlias = list[int | str]
+# The end of any axis, for Slice.
+END = int(np.iinfo(np.int64).max)
 
 # Operators whose result dtype does not follow from the inputs.
 _INT64 = np.dtype(np.int64)

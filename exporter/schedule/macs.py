@@ -2,15 +2,13 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
 from exporter.ops.counts import joined_patches
 from exporter.records import ModelSpec, Schedule
 from exporter.schedule.methods import FUSED, reduction_named, scorer_named
-
-Array = np.ndarray[Any, Any]
+from exporter.tensor_names import Array
 
 
 @dataclass(frozen=True)

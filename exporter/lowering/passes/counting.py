@@ -8,10 +8,10 @@ import onnx_graphsurgeon as gs
 
 from exporter.artefact import Artefact
 from exporter.lowering.decisions import mean_key_channels, write_mean_key
-from exporter.lowering.graph import Builder, markers, replace
+from exporter.lowering.graph import END, Builder, markers, replace
 from exporter.lowering.markers import PAIR_TOKENS
 from exporter.lowering.passes.merging import TRANSPOSED
-from exporter.lowering.passes.pairing import END, inverse_length, size_weight
+from exporter.lowering.passes.pairing import inverse_length, size_weight
 from exporter.ops.counts import joined_patches
 from exporter.ops.merging import PAIR_SCORE
 from exporter.schedule.methods import scorer_named

@@ -7,7 +7,7 @@ import onnx_graphsurgeon as gs
 
 from exporter.artefact import Artefact
 from exporter.lowering.decisions import write_length, write_mean_key
-from exporter.lowering.graph import Builder, markers, replace
+from exporter.lowering.graph import END, Builder, markers, replace
 from exporter.lowering.markers import (
     KEEP_TOP_K,
     MERGE_TOKENS,
@@ -18,9 +18,6 @@ from exporter.lowering.passes.selection import prefix_rows, write_taken
 from exporter.ops.counts import joined_patches
 from exporter.ops.onnx_functions import DOMAIN
 from exporter.tensor_names import Array
-
-# The end of an axis, for Slice.
-END = int(np.iinfo(np.int64).max)
 
 
 @dataclass(frozen=True)

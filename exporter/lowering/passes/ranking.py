@@ -10,7 +10,7 @@ import onnx_graphsurgeon as gs
 
 from exporter.artefact import Artefact
 from exporter.lowering.decisions import write_directions
-from exporter.lowering.graph import Builder, expand, markers, nodes_of, producer
+from exporter.lowering.graph import END, Builder, expand, markers, nodes_of, producer
 from exporter.lowering.markers import (
     ATTENTION_RECEIVED,
     DISSIMILARITY,
@@ -22,8 +22,7 @@ from exporter.pruning.scores import SCORE_FLOOR
 from exporter.tensor_names import ranked_name
 from exporter.vocabulary import OutputKind
 
-# Past the end of any axis, and below any finite bias.
-END = int(np.iinfo(np.int64).max)
+# Below any finite bias.
 LOWEST = float(np.finfo(np.float32).min)
 
 
@@ -40,21 +39,22 @@ def expand_factors(graph: gs.Graph, artefact: Artefact) -> int:
 
 def _expand_received(op: Builder, node: gs.Node) -> gs.Variable:
     """Write the mean over heads and queries of softmax(query · scale · keyᵀ + bias); padding asks nothing."""
-    query, key = node.inputs[:2]
-    bias = node.inputs[2] if len(node.inputs) > 2 else None
+    query, key, *biases = node.inputs
     stride = node.attrs["stride"]
     if stride > 1:
         query = op.Slice(query, [0], [END], [2], [stride], name="take_queries")
     scaled = op.Mul(query, float(node.attrs["scale"]), name="scale_query")
     keys = op.Transpose(key, perm=TURNED, name="turn_key")
     logits = op.MatMul(scaled, keys, name="query_keys")
-    if bias is None:
+    if not biases:
         weights = op.Softmax(logits, axis=-1, name="softmax")
         return op.ReduceMean(weights, [1, 2], keepdims=0, name="mean")
+    (bias,) = biases
     logits = op.Add(logits, op.Unsqueeze(bias, [1, 2]), name="add_bias")
     softmax = op.Softmax(logits, axis=-1, name="softmax")
     weights = op.ReduceMean(softmax, [1], keepdims=0, name="over_heads")
-    asking = op.Cast(op.Greater(bias, LOWEST), to=onnx.TensorProto.FLOAT, name="asking")
+    is_token = op.Greater(bias, LOWEST)
+    asking = op.Cast(is_token, to=onnx.TensorProto.FLOAT, name="asking")
     if stride > 1:
         asking = op.Slice(asking, [0], [END], [1], [stride])
     shares = op.Div(asking, op.ReduceSum(asking, [1], keepdims=1), name="shares")
@@ -64,14 +64,14 @@ def _expand_received(op: Builder, node: gs.Node) -> gs.Variable:
 
 def _expand_dissimilarity(op: Builder, node: gs.Node, heads: int) -> gs.Variable:
     """Write 1 − direction · mean direction of the patches; padding has no part in the mean."""
-    key, prefix = node.inputs[0], node.attrs["num_prefix_tokens"]
-    live = node.inputs[1] if len(node.inputs) > 1 else None
+    key, *live = node.inputs
+    prefix = node.attrs["num_prefix_tokens"]
     tokens = write_directions(op, key, heads)
     patches = op.Slice(tokens, [prefix], [END], [1], name="patches")
-    if live is None:
+    if not live:
         mean = op.ReduceMean(patches, [1], keepdims=1, name="mean")
     else:
-        marked = op.Cast(live, to=onnx.TensorProto.FLOAT, name="own")
+        marked = op.Cast(*live, to=onnx.TensorProto.FLOAT, name="own")
         marks = op.Slice(marked, [prefix], [END], [1])
         shares = op.Div(marks, op.ReduceSum(marks, [1], keepdims=1), name="shares")
         weighed = op.Mul(patches, op.Unsqueeze(shares, [2]))
@@ -119,14 +119,18 @@ def _shorten(add: gs.Node, weighed: gs.Node, lookup: gs.Node) -> None:
     add.inputs[0] = log
     weights = LARGEST_WEIGHT * np.exp(table - table.max())
     if weights.min() >= LEAST_WEIGHT:
-        add.op, table = "Mul", weights
+        add.op = "Mul"
         add.inputs[0] = log.inputs[0].inputs[0]
+        table = weights
     table = gs.Constant(f"{add.outputs[0].name}/table", table.astype(np.float32))
     if lookup.op == "Expand":
         add.inputs[1] = table
         return
-    lookup.op, lookup.attrs = "Gather", {"axis": 0}
-    lookup.inputs = [table, lookup.inputs[1].inputs[0].inputs[0]]
+    column = lookup.inputs[1]
+    positions = column.inputs[0].inputs[0]
+    lookup.op = "Gather"
+    lookup.attrs = {"axis": 0}
+    lookup.inputs = [table, positions]
 
 
 def _is_weighed_log(node: gs.Node) -> bool:
@@ -134,19 +138,18 @@ def _is_weighed_log(node: gs.Node) -> bool:
     log, alpha = node.inputs
     if len(node.outputs[0].outputs) != 1 or not isinstance(alpha, gs.Constant):
         return False
-    return producer(log, "Log") is not None and bool(
-        alpha.values.size == 1 and alpha.values > 0
-    )
+    is_positive = bool(alpha.values.size == 1 and alpha.values > 0)
+    return producer(log, "Log") is not None and is_positive
 
 
 def _is_lookup(node: gs.Node) -> bool:
     """Whether the node is a constant row of scores, fixed or looked up by position, with one reader."""
-    if node.op not in ("Expand", "GatherND") or not isinstance(
-        node.inputs[0], gs.Constant
-    ):
+    if node.op not in ("Expand", "GatherND"):
         return False
     table, index = node.inputs
-    if table.values.ndim != 1 or len(node.outputs[0].outputs) != 1:
+    if not isinstance(table, gs.Constant) or table.values.ndim != 1:
+        return False
+    if len(node.outputs[0].outputs) != 1:
         return False
     return node.op == "Expand" or producer(index, "Unsqueeze") is not None
 
@@ -184,7 +187,8 @@ def rank_prefix(graph: gs.Graph, artefact: Artefact) -> int:
     nodes read survivors or their positions, as with rotary embeddings or with tokens as an output; or where a
     stride of queries counts tokens in their order.
     """
-    prefix, layers = artefact.spec.num_prefix_tokens, artefact.schedule.pruning_layers
+    prefix = artefact.spec.num_prefix_tokens
+    layers = artefact.schedule.pruning_layers
     found_rankings = map(_ranking, markers(graph, KEEP_TOP_K))
     rankings = [ranking for ranking in found_rankings if ranking is not None]
     lookups = {id(ranking.lookup) for ranking in rankings if ranking.lookup is not None}
@@ -225,7 +229,8 @@ def _only_takes(keep: gs.Node, lookups: set[int]) -> bool:
     """Whether only gathers and score lookups read the survivors and the positions computed from them."""
     for reader in keep.outputs[0].outputs:
         gathers_positions = reader.op == "GatherElements"
-        for taker in reader.outputs[0].outputs if gathers_positions else [reader]:
+        takers = reader.outputs[0].outputs if gathers_positions else [reader]
+        for taker in takers:
             known = taker.op in (TAKE_TOKENS, "GatherElements") or id(taker) in lookups
             if not known:
                 return False
@@ -233,20 +238,21 @@ def _only_takes(keep: gs.Node, lookups: set[int]) -> bool:
 
 
 def _widen(ranking: Ranking, prefix: int) -> None:
-    weigh, lookup = ranking.weigh, ranking.lookup
-    node, slot = (weigh, 1) if lookup is None else (lookup, 0)
+    """Let a layer score its prefix tokens too, and keep as many more."""
+    survivors = ranking.keep.outputs[0]
+    lookup = ranking.lookup
+    node, slot = (ranking.weigh, 1) if lookup is None else (lookup, 0)
     table = node.inputs[slot]
-    values = np.concatenate([np.full(prefix, LARGEST), table.values]).astype(np.float32)
-    node.inputs[slot] = gs.Constant(
-        f"{table.name}/{ranking.keep.outputs[0].name}", values
-    )
+    values = np.concatenate([np.full(prefix, LARGEST), table.values])
+    name = f"{table.name}/{survivors.name}"
+    node.inputs[slot] = gs.Constant(name, values.astype(np.float32))
     for tensor in _between(ranking):
         if tensor.shape is not None:
             tensor.shape = [tensor.shape[0], tensor.shape[1] + prefix]
     for reader in list(ranking.cut.outputs[0].outputs):
         reader.inputs[0] = ranking.cut.inputs[0]
     ranking.keep.attrs["k"] += prefix
-    for reader in ranking.keep.outputs[0].outputs:
+    for reader in survivors.outputs:
         if reader.op == TAKE_TOKENS:
             reader.attrs["num_prefix_tokens"] = 0
 
@@ -261,11 +267,9 @@ def _between(ranking: Ranking) -> Iterator[gs.Variable]:
     yield from ranking.keep.outputs
     if ranking.lookup is not None:
         yield from ranking.lookup.outputs
-    for reader in ranking.keep.outputs[0].outputs:
-        if (
-            reader.op == "GatherElements"
-            and reader.inputs[1] is ranking.keep.outputs[0]
-        ):
+    survivors = ranking.keep.outputs[0]
+    for reader in survivors.outputs:
+        if reader.op == "GatherElements" and reader.inputs[1] is survivors:
             yield from reader.outputs
 
 

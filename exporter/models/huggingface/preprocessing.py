@@ -5,14 +5,12 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
-from exporter.data.pixels import normalise, to_input_size, to_pixels
+from exporter.data.pixels import Size, normalise, to_input_size, to_pixels
 from exporter.errors import ModelError
 from exporter.models.huggingface.kinds import Kind
 from exporter.models.spec import crop_share, preprocessing_from
 from exporter.tensor_names import Array
 from exporter.vocabulary import CropMode, CropRounding
-
-Size = tuple[int, int]  # height and width
 
 # By Pillow's numbers.
 RESAMPLING = ("nearest", "lanczos", "bilinear", "bicubic", "box", "hamming")
