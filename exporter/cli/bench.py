@@ -165,11 +165,11 @@ def _lines(result: Bench) -> Iterator[str]:
 def _selection_line(at: AtBatch, subject: str) -> Iterator[str]:
     if at.selection is not None:
         cost, (low, high) = at.selection.cost.median, at.selection.cost.quartiles
-        took = (
-            f"{cost:.3f} × the time of plain slices (quartiles {low:.3f} to {high:.3f})"
+        outcome = "" if low > 1 else ": no cost is shown"
+        yield (
+            f"{subject} at batch {at.batch}: {cost:.3f} × the time of plain slices "
+            f"(quartiles {low:.3f} to {high:.3f}{outcome})"
         )
-        shown = "" if low > 1 else "none is shown: "
-        yield f"{subject} at batch {at.batch}: {shown}{took}"
 
 
 def print_gpu_time(result: Bench) -> None:

@@ -88,10 +88,10 @@ def run(arguments: argparse.Namespace) -> int:
         "gmacs_scoring": pruned.scoring / 1e9,
     }
     title = (
-        f"{spec.name}{schedule.rho_words}: {came.gmacs:.2f} → {pruned.gmacs:.2f} GMACs"
+        f"{spec.name}{schedule.rho_words}: {came.gmacs:.3f} → {pruned.gmacs:.3f} GMACs"
     )
     if came != dense:
-        title += f" ({dense.gmacs:.2f} by the last layer alone)"
+        title += f" ({dense.gmacs:.3f} by the last layer alone)"
     show(arguments, record, lambda: print_schedule(title, schedule))
     return 0
 

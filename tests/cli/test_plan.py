@@ -43,7 +43,7 @@ def test_it_answers_with_the_counts_of_deit_b(
     shown = star_export("plan", *flags, "--reduce", "drop")
     assert shown.code == 0
     assert (
-        f"17.56 → {answer['gmacs_pruned']:.2f} GMACs ({answer['gmacs_dense']:.2f} by the last layer"
+        f"17.564 → {answer['gmacs_pruned']:.3f} GMACs ({answer['gmacs_dense']:.3f} by the last layer"
         in shown.out
     )
     merged = star_export(
