@@ -2,7 +2,7 @@
 
 import csv
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
@@ -22,6 +22,7 @@ from exporter.records import Output
 from exporter.tensor_names import Array
 from exporter.vocabulary import OutputKind
 from exporter.workflows.predicting import (
+    Answers,
     EvalModel,
     embed_models,
     predict_models,
@@ -174,19 +175,11 @@ def _with_classes(
         answers = predict_models(
             models, source, settings.batch, advance, classes=subset
         )
-    predictions = answers.found
-    pair = None
-    differing = tuple[Disagreement, ...]()
-    if len(predictions) == 2:
-        names = [model.name for model in models]
-        pair = compare_predictions(
-            *predictions, names=names, class_names=source.class_names
-        )
-        differing = disagreements(*predictions, images=answers.names)
+    pair, differing = _compared(models, answers, source.class_names)
     evaluation = Evaluation(
         models={
             model.name: _result(model, settings, predicted)
-            for model, predicted in zip(models, predictions, strict=True)
+            for model, predicted in zip(models, answers.found, strict=True)
         },
         pair=pair,
         images=len(answers.names),
@@ -195,6 +188,20 @@ def _with_classes(
         versions=environment().versions,
     )
     return evaluation, differing
+
+
+def _compared(
+    models: Sequence[EvalModel],
+    answers: Answers[Predictions],
+    class_names: Mapping[int, str],
+) -> tuple[PairResult | None, tuple[Disagreement, ...]]:
+    """Return how two models compare, and the images on which they disagree; nothing of one model."""
+    if len(models) < 2:
+        return None, ()
+    first, second = answers.found
+    names = [model.name for model in models]
+    pair = compare_predictions(first, second, names=names, class_names=class_names)
+    return pair, disagreements(first, second, images=answers.names)
 
 
 def _without_classes(
