@@ -7,9 +7,10 @@ wrapper that scales pixels, positions that a library resamples in another way.
 
 import inspect
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass
+from functools import partial
 from itertools import count
 from typing import Any
 
@@ -17,7 +18,14 @@ import torch
 from torch import Tensor, nn
 
 from exporter.errors import ModelError, reason_of
-from exporter.models.base import PrunableViT, attention_half, mlp_half
+from exporter.models.base import (
+    BlockParts,
+    PrunableViT,
+    add_attention,
+    attention_half,
+    mlp_half,
+    project,
+)
 from exporter.models.huggingface.instances import (
     is_instance,
     named_results,
@@ -36,6 +44,7 @@ ROUNDED_WITHIN = {
 }
 SUMS = 4  # roundings of the sum of tokens and branches in a block
 PATCHES = "the embedding of patches"
+WRITE = "or write an adapter: docs/models.md"
 SEED = 0
 # Those whose classes users derive from.
 LIBRARIES = ("exporter", "timm", "torch", "torchvision", "transformers")
@@ -55,7 +64,7 @@ def check_border(vit: PrunableViT, model: nn.Module | None = None) -> None:
     Raises:
         ModelError: The owner's model does not run on images, its outputs are not finite or have one value
             everywhere, or the adapter's differ from them beyond rounding. The message has the first block that
-            differs, and the methods that a subclass overrides.
+            differs, and the methods that a subclass overrides. Or a part beside attention reads other tokens.
     """
     model, name = vit.model if model is None else model, vit.spec.name
     generator = torch.Generator().manual_seed(SEED)
@@ -74,7 +83,8 @@ def check_border(vit: PrunableViT, model: nn.Module | None = None) -> None:
         if difference := _difference(part, expected[part.place]):
             got = f"{_overridden(model)}{part.place} {difference}"
             needed = f"the same as from this {type(model).__name__}, to rounding"
-            raise ModelError(name, got, needed, "or write an adapter: docs/models.md")
+            raise ModelError(name, got, needed, WRITE)
+    _check_token_wise(vit, vit.embed(images))
     vit.faithful = True
 
 
@@ -120,6 +130,41 @@ def _parts(
     ):
         is_value = output.kind == OutputKind.VALUES
         yield Part(output.name, vit.head(normed, output, sizes), apart=is_value)
+
+
+def _check_token_wise(vit: PrunableViT, tokens: Tensor) -> None:
+    """Refuse a part beside attention that gives a token another value where other tokens are left out.
+
+    A pruned model leaves them out: a convolution over the grid would then join patches that are not neighbours.
+    """
+    for place, part, values in _beside_attention(vit, tokens):
+        try:
+            fewer = Part(place, part(values[:, ::2]))
+            difference = _difference(fewer, part(values)[:, ::2])
+        except RuntimeError as error:  # of a shape that has the number of tokens in it
+            difference = reason_of(error)
+        if difference:
+            got = f"{place}: what it gives a token, without some of the others, {difference}"
+            raise ModelError(vit.spec.name, got, "layers that read one token", WRITE)
+
+
+def _beside_attention(
+    vit: PrunableViT, tokens: Tensor
+) -> Iterator[tuple[str, Callable[[Tensor], Tensor], Tensor]]:
+    """Yield the parts of each block that read one token at a time, and tokens for them, first to last."""
+    for layer, block in enumerate(vit.blocks, start=1):
+        if block.attention is not None:
+            yield f"{_block(layer)}, before attention", partial(project, block), tokens
+            with_context = partial(_with_context, block)
+            yield f"{_block(layer)}, behind attention", with_context, tokens
+            tokens, _ = attention_half(block, tokens)
+        yield f"{_block(layer)}, MLP", partial(mlp_half, block), tokens
+        tokens = mlp_half(block, tokens)
+    yield "the final norm", vit.norm, tokens
+
+
+def _with_context(block: BlockParts, tokens: Tensor) -> Tensor:
+    return add_attention(block, tokens, tokens)
 
 
 def _expected(vit: PrunableViT, model: nn.Module, images: Tensor) -> dict[str, Tensor]:

@@ -186,6 +186,10 @@ def _with_kernel(change: Callable[[Any], nn.Module], model: nn.Module) -> nn.Mod
     raise AssertionError("no convolution")
 
 
+def _centred(values: Tensor) -> Tensor:
+    return values - values.mean(dim=-2, keepdim=True)
+
+
 def _scrambled(values: Tensor) -> Tensor:
     return values.flip(-1)
 
@@ -213,6 +217,10 @@ FAULTS: Mapping[str, tuple[Callable[[nn.Module], nn.Module], str]] = {
     "a layer of another shape": (
         partial(_replaced, lambda layer: Around(layer, lambda values: values[..., :1])),
         "Around|shape|sizes|does not run|blocks.1",
+    ),
+    "a layer that reads the other tokens": (
+        partial(_replaced, lambda layer: Around(layer, _centred)),
+        "Around|blocks.1|layers that read one token",
     ),
     "a layer that gives nothing": (
         partial(_replaced, lambda layer: Around(layer, lambda _: None)),

@@ -330,6 +330,45 @@ def test_a_wrapper_that_changes_something_is_refused() -> None:
         exporter.load_model(nn.Sequential(nn.ReLU(), model))
 
 
+class Neighbours(nn.Module):
+    """A convolution over the row of tokens, as adapters for fine-tuning have it."""
+
+    def __init__(self, channels: int) -> None:
+        super().__init__()
+        self.taps = nn.Conv1d(channels, channels, 3, padding=1, groups=channels)
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        return tokens + self.taps(tokens.mT).mT
+
+
+class Centred(nn.Module):
+    """A norm that takes the mean of all tokens away."""
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        return tokens - tokens.mean(1, keepdim=True)
+
+
+@pytest.mark.parametrize(
+    ("place", "layer", "named"),
+    [
+        ("blocks.1.norm1", Centred(), "block 2, before attention"),
+        ("blocks.1.ls1", Neighbours(48), "block 2, behind attention"),
+        ("blocks.1.mlp.act", Neighbours(192), "block 2, MLP"),
+        ("blocks.1.ls2", Neighbours(48), "block 2, MLP"),
+        ("blocks.1.norm2", nn.GroupNorm(17, 17), "block 2, MLP: .* num_groups=17"),
+        ("norm", Centred(), "the final norm"),
+    ],
+)
+def test_a_layer_that_reads_other_tokens_is_refused(
+    place: str, layer: nn.Module, named: str
+) -> None:
+    """Beside attention: what a pruned model gave would depend on which patches are gone."""
+    model = make_model()
+    model.set_submodule(place, layer)
+    with pytest.raises(ModelError, match=f"got {named}.* need layers that read one"):
+        exporter.load_model(model)
+
+
 def test_an_adapter_of_the_users_is_checked_once() -> None:
     vit = make_vit()
     permuted(vit)
