@@ -1,5 +1,6 @@
 """Compare the models of a compilation with PyTorch, measure their accuracy and speed, and show it on pages."""
 
+import logging
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
@@ -9,8 +10,9 @@ from tempfile import TemporaryDirectory
 from exporter.calibration.calibrate import relevance_maps
 from exporter.calibration.record import Calibration
 from exporter.data.batches import first_images
+from exporter.data.class_map import MAP_HINT
 from exporter.data.images import ImageFolder
-from exporter.evaluation.accuracy import Predictions
+from exporter.evaluation.accuracy import Accuracy, Predictions
 from exporter.evaluation.batch_sweep import (
     AS_IT_CAME,
     AtBatch,
@@ -54,6 +56,11 @@ from exporter.workflows import steps
 from exporter.workflows.predicting import EvalModel, embed_models, predict_models
 from exporter.workflows.recipe import BATCH
 from exporter.workflows.variant import Variant
+
+# With fewer images, nothing tells a model from guesses.
+TO_TELL = 100
+
+logger = logging.getLogger(__name__)
 
 # Images that are shown of a model without classes.
 FIRST = 4
@@ -234,6 +241,8 @@ def _with_classes(
     with dense.network.stages.stage(stage) as advance:
         answers = predict_models(models, folder, BATCH, advance, crew=ALONE)
     unpruned, *pruned = answers.found
+    if unpruned.labelled:
+        _warn_of_guesses(unpruned.accuracy, dense.network.vit.spec.num_classes, folder)
     original = pruned.pop() if len(pruned) > len(reports) else None
     examples = chosen_examples(answers.names, unpruned, pruned)
     judged = []
@@ -254,6 +263,22 @@ def _with_classes(
             )
         )
     return judged
+
+
+def _warn_of_guesses(accuracy: Accuracy, classes: int, folder: ImageFolder) -> None:
+    """Log one line where the unpruned model is not shown to be better than guesses: it tells no loss."""
+    is_better = accuracy.interval[0] > 1 / classes
+    if is_better or classes < 2 or accuracy.images < TO_TELL:
+        return
+    logger.warning(
+        "%s: the unpruned model is right on %.2f %% of %d images, as guesses among its %d classes would be: no "
+        "loss can show. Is it trained, and are the folders its classes? (%s)",
+        folder.root,
+        100 * accuracy.top1,
+        accuracy.images,
+        classes,
+        MAP_HINT,
+    )
 
 
 def _losses(original: Predictions, files: Pair[Predictions]) -> InFp32:

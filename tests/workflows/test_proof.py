@@ -9,6 +9,7 @@ import torch
 from exporter.artefact import LoweredFile, read_pair
 from exporter.data.batches import first_images
 from exporter.data.images import ImageFolder, list_images
+from exporter.evaluation.accuracy import Accuracy
 from exporter.evaluation.report.page import Picture, save_page
 from exporter.evaluation.report.record import Report
 from exporter.models.spec import as_it_came
@@ -75,6 +76,32 @@ def variants_of(
         vars(variant).update(links)
         variants.append(variant)
     return variants[0], variants[1]
+
+
+@pytest.mark.parametrize(
+    ("hits", "images", "classes", "is_told"),
+    [
+        (15, 200, 10, True),
+        (28, 200, 10, True),  # 14 %, whose 95 % interval has 10 %
+        (40, 200, 10, False),
+        (3, 40, 10, False),  # too few images to tell
+        (0, 1000, 1000, True),
+        (10, 1000, 1000, False),
+    ],
+)
+def test_a_model_that_is_no_better_than_guesses_is_named(
+    hits: int,
+    images: int,
+    classes: int,
+    is_told: bool,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    accuracy = Accuracy.of(top1_hits=hits, top5_hits=hits, images=images)
+    folder = ImageFolder(Path("photos"), ())
+    proof_module._warn_of_guesses(accuracy, classes, folder)
+    start = f"photos: the unpruned model is right on {100 * accuracy.top1:.2f} % of"
+    assert len(caplog.messages) == is_told
+    assert all(line.startswith(start) for line in caplog.messages)
 
 
 def test_the_dense_model_has_the_classes_of_the_model_as_it_came() -> None:
