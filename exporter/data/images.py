@@ -397,6 +397,18 @@ def _label(
     return index.get(name)
 
 
+def shared_count(images: ImageFolder, others: ImageFolder) -> int:
+    """Return how many files both have."""
+    return len(_places(images) & _places(others))
+
+
+def _places(images: ImageFolder) -> set[tuple[Path, str]]:
+    """Return the places of the files, behind links to their folders."""
+    folders = {file.path.parent for file in images.files}
+    resolved = {folder: folder.resolve() for folder in folders}
+    return {(resolved[file.path.parent], file.path.name) for file in images.files}
+
+
 def dataset_sha256(files: Sequence[ImageFile]) -> str:
     """Return a hex digest over the bytes of all files, concatenated; a file that cannot be read adds nothing."""
     digest = hashlib.sha256()

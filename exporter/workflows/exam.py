@@ -2,11 +2,10 @@
 
 import logging
 from collections.abc import Iterator
-from pathlib import Path
 
 from torch import nn
 
-from exporter.data.images import ImageFolder, ImageSource, sample, split
+from exporter.data.images import ImageFolder, ImageSource, sample, shared_count, split
 from exporter.data.source import class_mismatch, open_source
 from exporter.errors import ImageError, ModelError
 from exporter.evaluation.accuracy import Predictions
@@ -51,7 +50,7 @@ class Exam:
         source = self._source()
         if not isinstance(source, ImageFolder):
             return
-        seen = len(_places(source) & _places(trained))
+        seen = shared_count(source, trained)
         if seen:
             text = "%s: %d of %d images to measure on are trained on: what is measured on them is too good"
             logger.warning(text, self.place, seen, len(source.files))
@@ -66,13 +65,6 @@ class Exam:
             max_images=self.images.max_eval_images,
             seed=self.images.seed,
         )
-
-
-def _places(images: ImageFolder) -> set[tuple[Path, str]]:
-    """Return the places of the files, behind links to their folders."""
-    folders = {file.path.parent for file in images.files}
-    resolved = {folder: folder.resolve() for folder in folders}
-    return {(resolved[file.path.parent], file.path.name) for file in images.files}
 
 
 def train_images(network: Network, most: int | None) -> ImageFolder:

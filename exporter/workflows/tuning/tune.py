@@ -7,7 +7,13 @@ from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from exporter.data.images import ImageFolder, listing_sha256, sample, split
+from exporter.data.images import (
+    ImageFolder,
+    listing_sha256,
+    sample,
+    shared_count,
+    split,
+)
 from exporter.data.source import class_mismatch
 from exporter.errors import ImageError, ModelError, RecipeError
 from exporter.evaluation.benchmark import TradeOff, TradePoint
@@ -167,9 +173,9 @@ def _parts(network: Network, settings: TuneSettings) -> dict[str, ImageFolder]:
     images, spec = network.recipe.images, network.full.spec
     place = needed(images.eval_images, "--eval-images", EVAL_IMAGES)
     labelled = settings.metric == "top1"
-    if images.images is not None:
-        _ = network.folder  # those to calibrate on are read later, after measurements
     folder = network.listed(place, spec.num_classes if labelled else None)
+    if images.images is not None:
+        _warn_of_seen(folder, network.folder)
     if labelled and not folder.labelled:
         got = class_mismatch(folder, spec.num_classes) or "images without classes"
         expected = f"one folder of images for each of {spec.num_classes} classes"
@@ -183,6 +189,14 @@ def _parts(network: Network, settings: TuneSettings) -> dict[str, ImageFolder]:
         _warn_of_few_images(len(final.files), settings.max_drop)
     rest, screen = split(search, min(1.0, SCREENED / len(search.files)), images.seed)
     return {"screen": screen, "rest": rest, "final": final}
+
+
+def _warn_of_seen(measured: ImageFolder, calibrated: ImageFolder) -> None:
+    """Log one line where images to measure on are among those to calibrate on."""
+    seen = shared_count(measured, calibrated)
+    if seen:
+        text = "%s: %d of %d images to measure on are calibrated on too: what is measured on them may be too good"
+        logger.warning(text, measured.root, seen, len(measured.files))
 
 
 def _warn_of_few_images(count: int, max_drop: float) -> None:

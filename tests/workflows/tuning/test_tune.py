@@ -1,6 +1,7 @@
 """A search screens different ways, times what is left, and judges on images that it has not read."""
 
 import json
+import re
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -630,6 +631,18 @@ def test_a_loss_of_all_accuracy_and_an_amount_out_of_reach_are_refused(
         )
     with pytest.raises(RecipeError, match="or --images where"):
         search(method=Method.TOME, mac_reduction=0.99)
+
+
+def test_images_to_measure_on_that_are_calibrated_on_are_said(
+    workplace: Workplace, many: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    dry_tune(workplace.recipe(eval_images=many), ONE_POINT, tmp_path)
+    assert not any("calibrated on too" in message for message in caplog.messages)
+    dry_tune(workplace.recipe(eval_images=many, images=many), ONE_POINT, tmp_path)
+    seen = re.compile(
+        rf"{many}: (\d+) of \1 images to measure on are calibrated on too"
+    )
+    assert any(map(seen.match, caplog.messages))
 
 
 def test_a_dry_run_says_how_much_is_screened(
