@@ -3,6 +3,7 @@
 It follows the documentation of the backends. No Triton server has loaded one yet: see docs/verification.md.
 """
 
+import logging
 import shutil
 from collections.abc import Sequence
 from pathlib import Path
@@ -31,6 +32,8 @@ TAKES = {
 LABELS = "labels.txt"
 TYPES = {InputKind.FLOAT32: "TYPE_FP32", InputKind.UINT8: "TYPE_UINT8"}
 
+logger = logging.getLogger(__name__)
+
 
 def write_repository(folder: Path, out: Path, settings: ServeSettings) -> Served:
     """Write `OUT/<model>/config.pbtxt` and `OUT/<model>/1/…` for the dense and the pruned model.
@@ -40,6 +43,12 @@ def write_repository(folder: Path, out: Path, settings: ServeSettings) -> Served
     export = read_for(folder, out)
     artefact = export.models.pruned.artefact
     backend = _backend(folder, export.target, settings)
+    if export.target.dynamic and settings.max_batch > 1:
+        logger.warning(
+            "%s: an answer depends, within rounding, on the images that Triton puts beside it; accuracy is that "
+            "of images one by one (--max-batch 1 serves them so)",
+            export.target.name,
+        )
     names, manifests = [], []
     with folder_beside(out) as aside:
         for onnx in (export.models.dense.path, export.models.pruned.path):

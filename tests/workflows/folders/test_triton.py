@@ -13,7 +13,7 @@ from exporter.runtimes.tensorrt.manifest import ENGINES, manifest_path
 from exporter.schedule.plan import manual_schedule
 from exporter.schedule.policy import resolve
 from exporter.schedule.prune import Prune
-from exporter.targets import ONNXRUNTIME, OPENVINO, TENSORRT
+from exporter.targets import ONNXRUNTIME, OPENVINO, TARGETS, TENSORRT
 from exporter.vocabulary import InputKind, Method
 from exporter.workflows.folders import triton
 from exporter.workflows.folders.export_folder import read_folder
@@ -32,6 +32,24 @@ MANIFEST = manifest(batches=BATCHES, any_batch=True)
 def folder(tmp_path: Path) -> Path:
     write_folder(tmp_path / "folder")
     return tmp_path / "folder"
+
+
+@pytest.mark.parametrize(
+    ("target", "batch", "lines"),
+    [("onnxruntime-int8", 8, 1), ("onnxruntime-int8", 1, 0), ("openvino-int8", 8, 0)],
+)
+def test_a_line_says_where_answers_depend_on_other_clients(
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+    target: str,
+    batch: int,
+    lines: int,
+) -> None:
+    write_folder(tmp_path / "folder", TARGETS[target])
+    settings = ServeSettings(max_batch=batch)
+    write_repository(tmp_path / "folder", tmp_path / "models", settings)
+    messages = [message for message in caplog.messages if "--max-batch 1" in message]
+    assert len(messages) == lines
 
 
 def test_a_repository_for_onnx_runtime(folder: Path, tmp_path: Path) -> None:
