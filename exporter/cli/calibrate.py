@@ -17,8 +17,8 @@ from exporter.cli.output import (
 from exporter.files import writable_file
 from exporter.schedule.methods import FUSED
 from exporter.settings.flags import add_flags
-from exporter.workflows.checks import A_FOLDER, opened_recipe
 from exporter.workflows.recipe import Recipe, needed
+from exporter.workflows.resolved import A_FOLDER, resolved_recipe
 
 EXAMPLES = (
     "star-export calibrate --model digits_vit --images photos/ --out calibration.safetensors",
@@ -42,10 +42,10 @@ def run(arguments: argparse.Namespace) -> int:
     """Calibrate and print ACS and the halves' agreement by layer; the exit code is 0."""
     recipe, out = recipe_of(arguments), writable_file(arguments.out)
     needed(recipe.images.images, "--images", A_FOLDER)
-    opened = opened_recipe(recipe, restore=False)
-    opened.policy()
-    opened.check_images()
-    opened.check_model()
+    resolved = resolved_recipe(recipe, restore=False)
+    resolved.policy()
+    resolved.check_images()
+    resolved.check_model()
     from exporter.workflows.opened import open_recipe
 
     # The file serves every scorer unless one is named: the default one needs no inter-layer scores.

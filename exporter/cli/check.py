@@ -24,8 +24,8 @@ from exporter.schedule.policy import resolve
 from exporter.schedule.prune import Prune
 from exporter.settings.fields import sections_of
 from exporter.settings.flags import add_flags, from_flags, places_of
-from exporter.workflows.checks import A_FOLDER, opened_recipe
 from exporter.workflows.recipe import Lowering, Recipe, needed
+from exporter.workflows.resolved import A_FOLDER, resolved_recipe
 
 if TYPE_CHECKING:
     from exporter.artefact import Artefact
@@ -87,10 +87,10 @@ def _check_file(arguments: argparse.Namespace) -> int:
         expected = "none with --onnx: a file is checked on its target's runtime"
         raise RecipeError("--runtime", settings.runtime, expected)
     needed(recipe.images.images, "--images", A_FOLDER)
-    opened = opened_recipe(recipe)
-    opened.policy()
-    opened.check_images()
-    opened.check_model()
+    resolved = resolved_recipe(recipe)
+    resolved.policy()
+    resolved.check_images()
+    resolved.check_model()
     from exporter.artefact import artefact_of
     from exporter.formats.large_onnx import load_whole
 

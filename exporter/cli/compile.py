@@ -41,8 +41,8 @@ from exporter.evaluation.parity.record import explain
 from exporter.evaluation.report.record import Report
 from exporter.settings.flags import add_flags
 from exporter.vocabulary import Method
-from exporter.workflows.checks import check_compile, opened_recipe, recipes_of
 from exporter.workflows.recipe import Recipe
+from exporter.workflows.resolved import check_compile, recipes_of, resolved_recipe
 
 EXAMPLES = (
     "star-export compile --model digits_vit --images photos/ --mac-reduction 0.4 --out build/digits",
@@ -83,9 +83,9 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.dry_run and methods:
         raise RecipeError("--dry-run", f"{len(methods)} methods", "one method")
     for method_recipe in recipes_of(recipe, methods) if methods else (recipe,):
-        opened = opened_recipe(method_recipe)
-        check_compile(opened, opened.policy(refits=True), out)
-        opened.check_model()
+        resolved = resolved_recipe(method_recipe)
+        check_compile(resolved, resolved.policy(refits=True), out)
+        resolved.check_model()
     with stages.stage("libraries"):
         from exporter.workflows.compile import (
             compare_methods,

@@ -31,9 +31,13 @@ from exporter.depth.plan import ChoiceSettings, DepthPlan
 from exporter.errors import RecipeError
 from exporter.models.identity import weights_file
 from exporter.settings.flags import add_flags, from_flags
-from exporter.workflows.checks import TRAIN_IMAGES, check_training_images, opened_recipe
 from exporter.workflows.progress import SILENT, Stages
 from exporter.workflows.recipe import Recipe, needed
+from exporter.workflows.resolved import (
+    TRAIN_IMAGES,
+    check_training_images,
+    resolved_recipe,
+)
 
 if TYPE_CHECKING:
     from exporter.workflows.depth import Applied, Chosen, Found
@@ -157,11 +161,11 @@ def _chosen(arguments: argparse.Namespace, choice: ChoiceSettings) -> "Chosen":
     out = needed(arguments.out, "--out", "a file for the weights")
     recipe = recipe_of(arguments)
     training = training_of(arguments, recipe)
-    opened = opened_recipe(recipe)
+    resolved = resolved_recipe(recipe)
     if choice.units and arguments.samples is None:
-        check_training_images(opened)
+        check_training_images(resolved)
     needed(recipe.images.images, "--images", TRAIN_IMAGES)
-    opened.check_images()
+    resolved.check_images()
     weights_file(out)
     network = _network(arguments, RichStages(quiet=arguments.quiet))
     from exporter.depth.collect import read_samples
@@ -173,7 +177,7 @@ def _chosen(arguments: argparse.Namespace, choice: ChoiceSettings) -> "Chosen":
 
 def _network(arguments: argparse.Namespace, stages: Stages = SILENT) -> "Network":
     recipe = recipe_of(arguments)
-    opened_recipe(recipe).check_model()
+    resolved_recipe(recipe).check_model()
     from exporter.workflows.opened import open_recipe
 
     return open_recipe(recipe, stages).network

@@ -19,8 +19,8 @@ from exporter.errors import RecipeError
 from exporter.files import writable_file
 from exporter.schedule.policy import Given
 from exporter.settings.flags import add_flags
-from exporter.workflows.checks import OpenedRecipe, opened_recipe
 from exporter.workflows.recipe import Recipe
+from exporter.workflows.resolved import ResolvedRecipe, resolved_recipe
 
 EXAMPLES = (
     "star-export export --model digits_vit --schedule schedule.json --out pruned.onnx",
@@ -53,7 +53,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Lower the model and write the file; the exit code is 0."""
     recipe, out = recipe_of(arguments), writable_file(arguments.out)
-    _check(arguments, opened_recipe(recipe))
+    _check(arguments, resolved_recipe(recipe))
     from exporter.formats.large_onnx import save_onnx
     from exporter.workflows.opened import open_recipe
 
@@ -70,17 +70,17 @@ def run(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _check(arguments: argparse.Namespace, opened: OpenedRecipe) -> None:
+def _check(arguments: argparse.Namespace, resolved: ResolvedRecipe) -> None:
     """Check what needs no model."""
     if arguments.dense:
         refuse(arguments, PRUNES, "--dense", "the dense model drops no patches")
-    policy = opened.policy(dense=arguments.dense)
+    policy = resolved.policy(dense=arguments.dense)
     if not arguments.dense and not isinstance(policy.amount, Given):
         raise RecipeError("export", "neither", "--schedule FILE or --dense")
-    opened.check_images()
+    resolved.check_images()
     # Those of the target: a schedule says itself what it lacks.
-    opened.check_needs(None, opened.recipe.lower.row)
-    opened.check_model()
+    resolved.check_needs(None, resolved.recipe.lower.row)
+    resolved.check_model()
 
 
 def _trtexec(file: Path) -> list[str]:

@@ -30,8 +30,8 @@ from exporter.cli.output import (
 )
 from exporter.evaluation.loss import points_words
 from exporter.settings.flags import Parser, add_flags
-from exporter.workflows.checks import check_finetune, check_weights, opened_recipe
 from exporter.workflows.recipe import Recipe
+from exporter.workflows.resolved import check_finetune, check_weights, resolved_recipe
 
 if TYPE_CHECKING:
     from exporter.workflows.finetune import FinetuneResult
@@ -70,9 +70,9 @@ def run(arguments: argparse.Namespace) -> int:
     stages = RichStages(quiet=arguments.quiet or arguments.dry_run)
     recipe, out, teacher = recipe_of(arguments), arguments.out, arguments.teacher
     settings = training_of(arguments, recipe)
-    opened = opened_recipe(recipe)
-    check_finetune(opened, opened.policy(), settings, out)
-    opened.check_model()
+    resolved = resolved_recipe(recipe)
+    check_finetune(resolved, resolved.policy(), settings, out)
+    resolved.check_model()
     check_weights(teacher)
     with stages.stage("libraries"):
         from exporter.workflows.finetune import dry_finetune, finetune_model

@@ -30,8 +30,8 @@ from exporter.files import writable_folder
 from exporter.schedule.prune import Prune
 from exporter.settings.flags import add_flags, from_flags
 from exporter.vocabulary import Status
-from exporter.workflows.checks import opened_recipe
 from exporter.workflows.recipe import PRUNE, Recipe
+from exporter.workflows.resolved import resolved_recipe
 from exporter.workflows.tuning.choice import (
     USUAL,
     Judged,
@@ -111,12 +111,12 @@ def _check(
 ) -> None:
     """Check what needs no model, of the recipe and of those of the other checkpoints."""
     for name, other in recipes_with(recipe, weights).items():
-        opened = opened_recipe(other)
+        resolved = resolved_recipe(other)
         if name == OWN:
-            check_search(opened, opened.policy(), settings)
-            opened.check_model()
+            check_search(resolved, resolved.policy(), settings)
+            resolved.check_model()
         else:
-            check_named(opened)
+            check_named(resolved)
     writable_folder(out)
 
 

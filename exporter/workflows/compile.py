@@ -27,7 +27,6 @@ from exporter.pruning.checkpoint import TUNED
 from exporter.tensor_names import IMAGES, TRACING, Array
 from exporter.vocabulary import Method
 from exporter.workflows import steps
-from exporter.workflows.checks import check_compile, recipes_of
 from exporter.workflows.folders.export_folder import (
     CALIBRATION,
     CHECKSUMS,
@@ -54,6 +53,7 @@ from exporter.workflows.opened import (
 from exporter.workflows.progress import SILENT, Stages
 from exporter.workflows.proof import pictures_of, prove, references_of
 from exporter.workflows.recipe import Recipe
+from exporter.workflows.resolved import check_compile, recipes_of
 from exporter.workflows.steps import OwnModel
 from exporter.workflows.variant import Variant
 

@@ -37,12 +37,12 @@ from exporter.training.data import TrainBatches
 from exporter.training.finetune import finetune
 from exporter.training.settings import FinetuneSettings
 from exporter.vocabulary import UnitType
-from exporter.workflows.checks import TRAIN_IMAGES, check_training_images
 from exporter.workflows.exam import Exam, train_images, with_progress
 from exporter.workflows.network import Network
 from exporter.workflows.predicting import torch_models
 from exporter.workflows.progress import Stages
 from exporter.workflows.recipe import needed
+from exporter.workflows.resolved import TRAIN_IMAGES, check_training_images
 from exporter.workflows.steps import loaded
 
 

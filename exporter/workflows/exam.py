@@ -15,11 +15,11 @@ from exporter.records import ModelSpec
 from exporter.training.checkpoint import Score
 from exporter.training.data import TrainBatches
 from exporter.training.finetune import EpochBatches, TrainBatch
-from exporter.workflows.checks import HELD_OUT_IMAGES
 from exporter.workflows.network import Network
 from exporter.workflows.predicting import EvalModel, predict_models, torch_model
 from exporter.workflows.progress import Advance, Stages
 from exporter.workflows.recipe import BATCH, Images, needed
+from exporter.workflows.resolved import HELD_OUT_IMAGES
 
 logger = logging.getLogger(__name__)
 

@@ -37,7 +37,6 @@ from exporter.training.finetune import finetune
 from exporter.training.settings import FinetuneSettings
 from exporter.vocabulary import InputKind
 from exporter.workflows import steps
-from exporter.workflows.checks import check_finetune
 from exporter.workflows.exam import (
     Exam,
     parted,
@@ -49,6 +48,7 @@ from exporter.workflows.network import Network
 from exporter.workflows.opened import DryRun, dry_run, open_recipe
 from exporter.workflows.progress import SILENT, Stages
 from exporter.workflows.recipe import Recipe
+from exporter.workflows.resolved import check_finetune
 from exporter.workflows.steps import OwnModel, loaded
 from exporter.workflows.variant import Variant
 

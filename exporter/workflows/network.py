@@ -25,9 +25,9 @@ from exporter.pruning.refit import bytes_of_image, bytes_to_refit
 from exporter.records import ModelSpec
 from exporter.tensor_names import Array
 from exporter.vocabulary import InputKind
-from exporter.workflows.checks import A_FOLDER, TRAIN_IMAGES, OpenedRecipe
 from exporter.workflows.progress import SILENT, Stages
 from exporter.workflows.recipe import A_MODEL, BATCH, Measuring, needed
+from exporter.workflows.resolved import A_FOLDER, TRAIN_IMAGES, ResolvedRecipe
 from exporter.workflows.steps import OwnModel, loaded
 
 # Activation ranges settle within a few dozen images.
@@ -44,7 +44,7 @@ logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, eq=False)
-class Network(OpenedRecipe):
+class Network(ResolvedRecipe):
     """A model of the owner's and its images, which all its variants share.
 
     `recipe` names both, with the name of the checkpoint's network, unless a `model` is the caller's own. `restored`

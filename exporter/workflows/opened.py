@@ -11,10 +11,10 @@ from exporter.schedule.macs import dense_macs, schedule_macs
 from exporter.schedule.policy import UNSAID, Need
 from exporter.settings.fields import Settings, changes_of
 from exporter.targets import ONNXRUNTIME_INT8, OPENVINO, OPENVINO_INT8, Target
-from exporter.workflows.checks import opened_recipe
 from exporter.workflows.network import Network
 from exporter.workflows.progress import SILENT, Stages
 from exporter.workflows.recipe import Recipe
+from exporter.workflows.resolved import resolved_recipe
 from exporter.workflows.steps import OwnModel
 from exporter.workflows.variant import Variant
 
@@ -41,9 +41,9 @@ def open_recipe(
         refits: Whether the caller refits a pruned model where the recipe says so.
     """
     check_device(recipe.model.device)
-    opened = opened_recipe(recipe, restore=restore)
-    policy = opened.policy(dense=dense, refits=refits)
-    network = Network(opened.recipe, opened.restored, model, stages)
+    resolved = resolved_recipe(recipe, restore=restore)
+    policy = resolved.policy(dense=dense, refits=refits)
+    network = Network(resolved.recipe, resolved.restored, model, stages)
     return Variant(network, None if dense else policy, recipe.lower)
 
 

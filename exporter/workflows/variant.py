@@ -34,10 +34,10 @@ from exporter.schedule.policy import Given, Need, Policy
 from exporter.targets import Target
 from exporter.vocabulary import InputKind, Layout
 from exporter.workflows import steps
-from exporter.workflows.checks import needs_of
 from exporter.workflows.network import Network
 from exporter.workflows.predicting import EvalModel, lowered_model, torch_model
 from exporter.workflows.recipe import Lowering
+from exporter.workflows.resolved import needs_of
 
 # So many images choose counts, and others judge the choice.
 CHOOSING = 256

@@ -107,7 +107,9 @@ def verbs() -> Iterator[tuple[str, argparse.ArgumentParser]]:
 
 def actions_of(parser: argparse.ArgumentParser) -> list[Any]:
     actions = parser._actions
-    return [each for each in actions if isinstance(each, argparse._SubParsersAction)]
+    return [
+        action for action in actions if isinstance(action, argparse._SubParsersAction)
+    ]
 
 
 # Without these, the verb is refused before its other settings are made.

@@ -32,7 +32,7 @@ from exporter.schedule.policy import resolve
 from exporter.schedule.prune import Prune
 from exporter.training.settings import FinetuneSettings
 from exporter.vocabulary import Method
-from exporter.workflows import checks, finetune
+from exporter.workflows import finetune, resolved
 from exporter.workflows.exam import Exam
 from exporter.workflows.finetune import Trained, finetune_model, models_of, result_of
 from exporter.workflows.opened import open_recipe
@@ -334,7 +334,7 @@ def test_shards_are_trained_on_and_a_corrupt_member_is_counted(
 def test_processes_share_whole_batches(
     recipe: Recipe, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(checks, "processes", lambda: Processes(0, 3))
+    monkeypatch.setattr(resolved, "processes", lambda: Processes(0, 3))
     with pytest.raises(
         RecipeError, match=r"batch_size \| got 4 \| need a multiple of the 3 processes"
     ):

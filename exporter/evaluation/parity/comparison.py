@@ -267,7 +267,7 @@ def _check_measured(
 
 
 def in_batches(images: Array) -> Iterator[Array]:
-    """Split the images into equal shares, one per size; yield each share in batches of at most its size."""
+    """Split the images into equal shares, one for each of `BATCHES`; yield each in batches of at most that size."""
     shares = np.array_split(images, len(BATCHES))
     for share, size in zip(shares, BATCHES, strict=True):
         yield from (share[start : start + size] for start in range(0, len(share), size))

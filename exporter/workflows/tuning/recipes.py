@@ -8,8 +8,8 @@ from exporter.errors import CheckpointError, RecipeError
 from exporter.files import PathLike
 from exporter.runtimes.choice import targets_here
 from exporter.schedule.policy import UNSAID, MacShare, Policy, Rho
-from exporter.workflows.checks import OpenedRecipe
 from exporter.workflows.recipe import Recipe, needed
+from exporter.workflows.resolved import ResolvedRecipe
 from exporter.workflows.tuning.choice import TuneSettings
 from exporter.workflows.tuning.ways import AXES, OWN
 
@@ -39,18 +39,20 @@ def recipes_with(recipe: Recipe, weights: Sequence[PathLike]) -> dict[str, Recip
     return {OWN: recipe, **recipes}
 
 
-def check_named(opened: OpenedRecipe) -> None:
+def check_named(resolved: ResolvedRecipe) -> None:
     """Raise CheckpointError unless another checkpoint says of which network it is."""
-    model = opened.recipe.model
+    model = resolved.recipe.model
     if not model.name:
         got = "weights that do not say of which network they are"
         expected = "a file that star-export finetune or star-export depth wrote"
         raise CheckpointError(str(model.checkpoint), got, expected)
 
 
-def check_search(opened: OpenedRecipe, policy: Policy, settings: TuneSettings) -> None:
+def check_search(
+    resolved: ResolvedRecipe, policy: Policy, settings: TuneSettings
+) -> None:
     """Check that speeds are measured, that images are given, and that no amount is but one that a search scales."""
-    recipe = opened.recipe
+    recipe = resolved.recipe
     needed(recipe.measure.rounds or None, "--rounds", "at least 5: speeds are measured")
     needed(recipe.images.eval_images, "--eval-images", EVAL_IMAGES)
     if policy.amount != UNSAID and not isinstance(policy.amount, Rho | MacShare):
@@ -62,4 +64,4 @@ def check_search(opened: OpenedRecipe, policy: Policy, settings: TuneSettings) -
     if ranged:
         expected = f"a folder of images, for the activation ranges of {ranged[0]}; or --runtime onnxruntime"
         needed(recipe.images.images, "--images", expected)
-    opened.check_images()
+    resolved.check_images()

@@ -1,4 +1,7 @@
-"""Check what a verb can tell from its settings, before it imports a library of models, which takes seconds."""
+"""A recipe with what its checkpoint says, and what a verb checks of both before it imports a library of models.
+
+The import takes seconds; a mistake in the settings needs none.
+"""
 
 import logging
 from collections.abc import Sequence
@@ -28,7 +31,7 @@ logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, eq=False)
-class OpenedRecipe:
+class ResolvedRecipe:
     """A recipe with the name of its checkpoint's network, and what the checkpoint was trained with, if anything."""
 
     recipe: Recipe
@@ -73,12 +76,12 @@ class OpenedRecipe:
         check_needs(needs, images=images, calibration=self.has_calibration)
 
 
-def opened_recipe(recipe: Recipe, *, restore: bool = True) -> OpenedRecipe:
+def resolved_recipe(recipe: Recipe, *, restore: bool = True) -> ResolvedRecipe:
     """Read what a recipe's checkpoint says; without `restore`, not how it was pruned."""
     restored = _restored(recipe, restore=restore)
     name = recipe.model.name or _recorded_name(recipe.model)
     named = replace(recipe, model=replace(recipe.model, name=name))
-    return OpenedRecipe(named, restored)
+    return ResolvedRecipe(named, restored)
 
 
 def needs_of(policy: Policy | None, target: Target | None) -> frozenset[Need]:
@@ -93,16 +96,16 @@ def check_weights(path: Path | None) -> None:
         raise CheckpointError(path, "no such file", "a checkpoint")
 
 
-def check_compile(opened: OpenedRecipe, policy: Policy, out: Path) -> None:
+def check_compile(resolved: ResolvedRecipe, policy: Policy, out: Path) -> None:
     """Check that everything that a compilation needs is given, then the folder."""
     policy.check_amount("compile")
-    images = opened.recipe.images
-    if opened.on_noise:
+    images = resolved.recipe.images
+    if resolved.on_noise:
         _check_noise(images)
     else:
         needed(images.eval_images or images.images, "--images", A_FOLDER)
-    opened.check_needs(policy, opened.recipe.lower.row)
-    opened.check_images()
+    resolved.check_needs(policy, resolved.recipe.lower.row)
+    resolved.check_images()
     writable_folder(out)
 
 
@@ -120,7 +123,7 @@ def recipes_of(recipe: Recipe, methods: Sequence[Method]) -> list[Recipe]:
 
 
 def check_finetune(
-    opened: OpenedRecipe, policy: Policy, settings: FinetuneSettings, out: Path
+    resolved: ResolvedRecipe, policy: Policy, settings: FinetuneSettings, out: Path
 ) -> None:
     """Check the amount, the images, and where the weights are written."""
     weights_file(out)
@@ -129,15 +132,15 @@ def check_finetune(
         expected = f"a multiple of the {count} processes"
         raise RecipeError("batch_size", str(settings.batch_size), expected)
     policy.check_amount("finetune")
-    check_training_images(opened)
+    check_training_images(resolved)
 
 
-def check_training_images(opened: OpenedRecipe) -> None:
+def check_training_images(resolved: ResolvedRecipe) -> None:
     """Raise RecipeError unless there are images to train on, and others to measure on."""
-    images = opened.recipe.images
+    images = resolved.recipe.images
     needed(images.images, "--images", TRAIN_IMAGES)
     needed(images.eval_images, "--eval-images", HELD_OUT_IMAGES)
-    opened.check_images()
+    resolved.check_images()
 
 
 def _recorded_name(request: ModelRequest) -> str:
