@@ -137,6 +137,21 @@ def path_of(text: str) -> Path:
     return Path(text)
 
 
+def is_path(name: str) -> bool:
+    """Whether a name is one of a file or folder here, or can be no other."""
+    with suppress(ValueError, OSError):
+        far = name.startswith((".", "/", "~")) or name.count("/") > 1
+        return far or (bool(name) and path_of(name).exists())
+    return False
+
+
+def has_file(folder: str, name: str) -> bool:
+    """Whether a folder has a file; False for a folder that no file system can name."""
+    with suppress(ValueError):
+        return path_of(f"{folder}/{name}").is_file()
+    return False
+
+
 @contextmanager
 def written_beside(path: Path) -> Iterator[Path]:
     """Yield a temporary path beside `path`, and rename it to `path` if the body raises no error.

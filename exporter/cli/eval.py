@@ -27,6 +27,7 @@ from exporter.processes import processes
 from exporter.runtimes.choice import RunSettings
 from exporter.settings.flags import add_flags, from_flags
 from exporter.workflows.recipe import EvalSettings, Recipe
+from exporter.workflows.resolved import resolved_recipe
 
 if TYPE_CHECKING:
     from exporter.workflows.evaluate import Evaluation
@@ -74,6 +75,8 @@ def run(arguments: argparse.Namespace) -> int:
     settings = from_flags(EvalSettings, arguments)
     stages = RichStages(quiet=arguments.quiet)
     recipe = recipe_of(arguments)
+    if _names_model(recipe):
+        resolved_recipe(recipe).check_model()
     from exporter.workflows.evaluate import (
         disagreement_paths,
         evaluate_models,
@@ -107,7 +110,7 @@ def _models(
 
     paths = [path for path in (arguments.first, arguments.second) if path is not None]
     settings = from_flags(RunSettings, arguments)
-    named = recipe.model.name != "" or recipe.model.checkpoint is not None
+    named = _names_model(recipe)
     files = models_at(paths, settings)
     count = len(files)
     if named:
@@ -124,6 +127,10 @@ def _models(
     full, calibration = variant.network.full, variant.network.calibration
     models = torch_models(full, variant.given, calibration, threads=settings.threads)
     return (replace(models[0], name="pytorch"), *files) if files else models
+
+
+def _names_model(recipe: Recipe) -> bool:
+    return recipe.model.name != "" or recipe.model.checkpoint is not None
 
 
 def _print(result: "Evaluation") -> None:

@@ -73,11 +73,12 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _answer(request: ModelRequest) -> "Answer":
     """Return the answer of the list, or else build the model."""
-    from exporter.models.listed import listed
+    from exporter.models.listed import check_name, listed
 
     known = listed(request)
     if known:
         return known
+    check_name(request.name)
     from exporter.models.registry import support_of
 
     return support_of(request)

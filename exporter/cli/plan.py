@@ -31,6 +31,7 @@ from exporter.schedule.policy import Need, Policy
 from exporter.settings.flags import add_flags
 from exporter.vocabulary import Method
 from exporter.workflows.recipe import Recipe
+from exporter.workflows.resolved import resolved_recipe
 
 if TYPE_CHECKING:
     from exporter.calibration.record import Calibration
@@ -119,6 +120,7 @@ def _listed(recipe: Recipe) -> "Start | None":
 
 def _opened(recipe: Recipe) -> "Start":
     """Return what a plan starts from where the model has to be built, without weights."""
+    resolved_recipe(recipe).check_model()
     from exporter.models.spec import with_outputs
     from exporter.workflows.opened import open_recipe
 

@@ -3,17 +3,25 @@
 Building them all takes minutes, reading the list milliseconds. `scripts/list_models.py` makes it anew.
 """
 
+import os
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
+from difflib import get_close_matches
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
+from exporter.errors import ModelError
+from exporter.files import has_file, is_path
 from exporter.formats.canonical_json import load_json
 from exporter.models.request import ModelRequest
 from exporter.records import ModelSpec
 
 LIST = Path(__file__).with_name("listed.json")
+NO_SUCH_MODEL = "model"  # subject of the error for an unknown name
+# The file of a folder that is a model of Hugging Face's.
+CONFIG = "config.json"
 
 
 @dataclass(frozen=True)
@@ -69,6 +77,56 @@ def listed(request: ModelRequest) -> Answer | None:
         return None
     for answer in models.answers:
         # A name that is in the list is no longer than a file's may be.
-        if answer.name == name and not Path(name, "config.json").is_file():
+        if answer.name == name and not has_file(name, CONFIG):
             return answer
     return None
+
+
+def check_name(name: str) -> None:
+    """Raise ModelError for a name that nothing has, without PyTorch.
+
+    Names with a / or a : pass, which only a library or a hub knows, and all where the list is of another release.
+    """
+    models, root = model_list(), name.partition("#")[0]
+    is_place = root.startswith((".", "/", "~"))
+    if not is_place and (not models.is_current or set(root) & set("/:")):
+        return
+    known = {answer.name for answer in models.answers}
+    if root.partition(".")[0] not in known and not has_file(root, CONFIG):
+        raise unknown_model(name)
+
+
+def unknown_model(name: str) -> ModelError:
+    """Return the error for a name that nothing has, with the nearest names."""
+    root = name.partition("#")[0]
+    got, expected = repr(name), "a name that timm or this project knows"
+    nearest = _nearest_files(root)
+    if is_path(root):
+        got, expected = f"{got}, no such folder", f"a folder with a {CONFIG}, or a name"
+    else:
+        nearest += _nearest_names(root)
+    hint = f"nearest names: {', '.join(nearest[:3])}" if nearest else ""
+    with suppress(OSError):  # a name that no file system takes
+        if Path(root).is_dir():
+            got, hint = f"{name!r}, a folder", ""
+        elif Path(root).exists():
+            got, hint = f"{name!r}, a file", "--model NAME --checkpoint FILE"
+    return ModelError(NO_SUCH_MODEL, got, expected, hint)
+
+
+def _nearest_names(name: str) -> list[str]:
+    """Return listed names, those first that begin with this one."""
+    accepted = model_list().accepted
+    longer = [known for known in accepted if name and known.startswith(name)]
+    near = get_close_matches(name, accepted, cutoff=0.5)
+    return list(dict.fromkeys([*longer, *near]))
+
+
+def _nearest_files(name: str) -> list[str]:
+    """Return what nearly has the name of a path, in its folder."""
+    place = Path(name)
+    with suppress(OSError, ValueError):
+        names = [entry.name for entry in place.parent.iterdir()]
+        near = get_close_matches(place.name, names, cutoff=0.8)
+        return [os.path.join(place.parent, entry) for entry in near]  # noqa: PTH118
+    return []

@@ -1,6 +1,5 @@
 """Create the network for a model's name: timm's, LV-ViT, a bundled one, torchvision's, or Hugging Face's."""
 
-import difflib
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
@@ -23,12 +22,11 @@ from exporter.models.hub import hub_or_cache
 from exporter.models.huggingface.kinds import head_of
 from exporter.models.huggingface.repository import (
     Repository,
-    is_path,
     repository_of,
     require_whole,
 )
 from exporter.models.identity import CHECKPOINT, Identity, read_identity
-from exporter.models.listed import listed, model_list
+from exporter.models.listed import listed, unknown_model
 from exporter.models.lvvit import LVVITS, LvVit
 from exporter.models.provenance import REQUEST, WHOLE_PREPROCESSING, overridden
 from exporter.models.request import ModelRequest
@@ -80,7 +78,6 @@ class _Unwritten(TorchFunctionMode):
         return func(*args, **named)
 
 
-NO_SUCH_MODEL = "model"  # subject of the error for an unknown name
 TORCHVISION = "torchvision/"
 TIMM_HUB = ("hf-hub:", "hf_hub:")
 TIMM_PLACES = (*TIMM_HUB, "local-dir:")  # how timm's own names of such places start
@@ -243,7 +240,7 @@ def create(
                     **source.model_kwargs,
                 )
         if not _is_timms(name):
-            raise _unknown(name)
+            raise unknown_model(name)
         return _create_timm(source, pretrained=pretrained)
 
 
@@ -302,23 +299,3 @@ def _building(source: Source, expected: str) -> Iterator[None]:
         refusal = f"; it is {answer.reason}" if answer and answer.reason else ""
         got = f"no pretrained weights ({reason}){refusal}"
         raise ModelError(source.name, got, hub, "or give --checkpoint FILE") from None
-
-
-def _unknown(name: str) -> ModelError:
-    root = name.partition("#")[0]
-    if is_path(root):
-        kind, hint = "no such folder", ""
-        if Path(root).is_dir():
-            kind = "a folder"
-        elif Path(root).exists():
-            kind, hint = "a file", "--model NAME --checkpoint FILE"
-        expected = "a folder with a config.json, or a name"
-        return ModelError(NO_SUCH_MODEL, f"{name!r}, {kind}", expected, hint)
-    # Names that begin with this one come first.
-    known = [*model_list().accepted, *LVVITS, *bundled.MODELS]
-    longer = [candidate for candidate in known if root and candidate.startswith(root)]
-    nearest = [*longer, *difflib.get_close_matches(name, known, n=3, cutoff=0.5)]
-    hint = f"nearest names: {', '.join(dict.fromkeys(nearest[:3]))}" if nearest else ""
-    return ModelError(
-        NO_SUCH_MODEL, repr(name), "a name that timm or this project knows", hint
-    )

@@ -33,9 +33,9 @@ from exporter.models.huggingface.instances import (
     is_instance,
 )
 from exporter.models.huggingface.kinds import head_of
-from exporter.models.listed import Answer
+from exporter.models.listed import NO_SUCH_MODEL, Answer
 from exporter.models.lvvit import LvVit, LvVitAdapter
-from exporter.models.networks import NO_SUCH_MODEL, Source, create, source_of
+from exporter.models.networks import Source, create, source_of
 from exporter.models.provenance import guessed_for, log_guess, overridden
 from exporter.models.request import ModelRequest
 from exporter.models.spec import with_head

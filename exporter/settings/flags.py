@@ -29,6 +29,8 @@ from exporter.settings.fields import (
 INDENT = "  "
 SET = "--set"
 ONE_OF = "one of "
+# An expectation that is the value of another key.
+LIMIT = re.compile(r"(at most |below )(\w+)")
 
 EXIT_CODES = {
     0: "done",
@@ -266,8 +268,8 @@ def as_typed(
 ) -> UserError:
     """Return an error that names settings as the words of a command do: by their flags, or by `--set`.
 
-    What the command does not give is from a recipe or a default: it keeps the name of its key. Of keys to choose
-    from, each is named as a command would give it.
+    What the command does not give is from a recipe or a default: it keeps the name of its key. So does another
+    key that is its limit. Of keys to choose from, each is named as a command would give it.
     """
     typed = {word.partition("=")[0] for word in words}
     ways = _ways_to_set(arguments.parser)
@@ -284,6 +286,8 @@ def as_typed(
         places = [ways[key] for key in choice]
         choice = [flags[0] if flags else f"{SET} {place}" for place, flags in places]
         expected = ONE_OF + ", ".join(choice)
+    elif limit := LIMIT.fullmatch(expected):
+        expected = limit[1] + named(limit[2])
     if (subject, expected) == (error.subject, error.expected):
         return error
     return UserError(subject, error.got, expected, error.hint)

@@ -56,10 +56,14 @@ class ResolvedRecipe:
         return self.restored is not None and without
 
     def check_model(self) -> None:
-        """Raise UserError unless a model is named, and its checkpoint and its calibration are there."""
+        """Raise UserError unless a known model is named, and its checkpoint and its calibration are there."""
         model, calibration = self.recipe.model, self.recipe.prune.calibration
         needed(model.name or None, "--model", A_MODEL)
         check_weights(model.checkpoint)
+        if model.checkpoint is None or read_identity(model.checkpoint) is None:
+            from exporter.models.listed import check_name  # noqa: PLC0415  (`--help` needs no list)
+
+            check_name(model.name)
         if calibration is not None:
             load_calibration(calibration)
 

@@ -184,6 +184,18 @@ def test_a_value_out_of_range_is_told_of_the_flag_as_it_was_typed(
         ),
         ("models --num-classes 3", "--num-classes | got a value | need --why NAME"),
         ("finetune --epochs 0", "--epochs | got 0 | need an integer from 1"),
+        (
+            "finetune --lr 1e-3 --set training.min_lr=1",
+            "--set training.min_lr | got 1.0 | need at most --lr",
+        ),
+        (
+            "finetune --set training.min_lr=1",
+            "--set training.min_lr | got 1.0 | need at most lr",
+        ),
+        (
+            "finetune --epochs=3 --set training.warmup_epochs=3",
+            "--set training.warmup_epochs | got 3 | need below --epochs",
+        ),
     ],
 )
 def test_a_contradiction_is_told_of_the_flags_as_they_were_typed(

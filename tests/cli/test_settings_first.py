@@ -70,6 +70,7 @@ def test_a_wrong_setting_needs_no_library_to_be_refused() -> None:
 
 # For each verb what it needs of the arguments, and the subject of the line where that is missing or wrong.
 PLACES = ("--images", "{images}", "--eval-images", "{images}")
+UNKNOWN = ("--model", "digits_vti")
 AMOUNT = ("--mac-reduction", "0.4")
 NO_FOLDER, NO_FILE = "no/folder", "no/file.safetensors"
 WEIGHTS = ("--out", "{out}/w.safetensors")
@@ -87,6 +88,7 @@ MISTAKES: tuple[tuple[str, tuple[str, ...], str], ...] = (
     ("compile", (*PRUNED, *FOLDER, "--class-map", NO_FILE), NO_FILE),
     ("compile", (*MODEL, *PLACES, *FOLDER, "--schedule", NO_FILE), NO_FILE),
     ("compile", (*PLACES, *AMOUNT, *FOLDER), "--model"),
+    ("compile", (*UNKNOWN, *PLACES, *AMOUNT, *FOLDER), "--model | got 'digits_vti'"),
     ("compile", (*PRUNED, *IN_A_FILE), "{file}/below/w.safetensors"),
     ("compile", (*PRUNED, *FOLDER, "--method", "star,star"), "--method"),
     (
@@ -142,6 +144,9 @@ MISTAKES: tuple[tuple[str, tuple[str, ...], str], ...] = (
     ("bench", (NO_FOLDER,), NO_FOLDER),
     ("bench", ("--dense", NO_FILE, "--pruned", NO_FILE), NO_FILE),
     ("plan", (*MODEL,), "plan"),
+    ("plan", (*UNKNOWN, *AMOUNT), "--model | got 'digits_vti'"),
+    ("models", ("--why", "digits_vti"), "model | got 'digits_vti'"),
+    ("eval", (*UNKNOWN, "--images", "{images}"), "--model | got 'digits_vti'"),
     ("depth choose", (*MODEL, "--units", "1", *WEIGHTS), "--images"),
     (
         "depth choose",

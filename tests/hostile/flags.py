@@ -151,7 +151,7 @@ COMBINED = (
         ("--rho 0.5 --calibration {work}/none.safetensors", "none.safetensors"),
         (
             "--rho 0.5 --checkpoint {work}/none.safetensors",
-            "got No such file or directory | need a .safetensors",
+            "none.safetensors | got no such file | need a checkpoint",
         ),
     ),
     *each(

@@ -1,5 +1,6 @@
 """Names made out: what comes with them, what a request replaces, and what nobody knows."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,8 @@ from typing_extensions import override
 
 from exporter import bundled
 from exporter.errors import CheckpointError, HubError, ModelError
-from exporter.models import hub
+from exporter.models import hub, listed
+from exporter.models.listed import check_name, model_list
 from exporter.models.lvvit import LvVit
 from exporter.models.networks import Source, create, on_device, source_of
 from exporter.models.registry import describe
@@ -167,6 +169,54 @@ def test_a_path_is_answered_as_one(tmp_path: Path) -> None:
         with pytest.raises(ModelError, match=says) as caught:
             describe(ModelRequest(name))
         assert "nearest" not in str(caught.value)
+
+
+def test_a_near_file_or_folder_is_offered_first(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "my-vit").mkdir()
+    monkeypatch.chdir(tmp_path)
+    for name in ("my_vit", "./my_vit", f"{tmp_path}/my_vit"):
+        folder = tmp_path if name.startswith("/") else "."
+        with pytest.raises(ModelError, match=f"nearest names: {folder}/my-vit"):
+            create(source(name))
+    with pytest.raises(ModelError) as caught:
+        create(source("your_vit"))
+    assert "my-vit" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        NAME,
+        "lvvit_s",
+        "digits_vit",
+        "vit_tiny_patch16_224.augreg_in21k",
+        "timm/none",
+        "hf-hub:a/b",
+        "torchvision/vit_b_16",
+        "someone/vit",
+        "./here",
+        "here#vision_tower",
+    ],
+)
+def test_what_the_list_or_another_place_may_have_passes_without_libraries(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    (tmp_path / "here").mkdir()
+    (tmp_path / "here/config.json").write_text(CONFIG)
+    monkeypatch.chdir(tmp_path)
+    check_name(name)
+
+
+def test_a_list_of_another_release_refuses_no_name(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    with pytest.raises(ModelError, match="nearest names"):
+        check_name("vit_tiny_patch17")
+    older = replace(model_list(), timm="0.1")
+    monkeypatch.setattr(listed, "model_list", lambda: older)
+    check_name("vit_tiny_patch17")
 
 
 def test_only_sizes_of_the_request_are_asked_for(tmp_path: Path) -> None:

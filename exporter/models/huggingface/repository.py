@@ -28,7 +28,7 @@ from exporter.errors import (
     imported,
     reason_of,
 )
-from exporter.files import path_of
+from exporter.files import has_file, is_path
 from exporter.models.class_names import ClassNames, config_names
 from exporter.models.hub import hub_or_cache
 from exporter.models.huggingface.instances import load_instance
@@ -44,10 +44,11 @@ from exporter.models.huggingface.preprocessing import (
     preprocessing_of,
     usual_preprocessing,
 )
+from exporter.models.listed import CONFIG
 from exporter.models.weights import ADAPTER
 from exporter.records import GUESS
 
-CONFIG, ADAPTER_CONFIG = "config.json", "adapter_config.json"
+ADAPTER_CONFIG = "adapter_config.json"
 # What may have an image processor, and the text that tells that it has one.
 PROCESSOR_FILES = {
     "preprocessor_config.json": "",
@@ -273,7 +274,7 @@ def require_whole(root: str) -> None:
 
     The library puts it into the weights where PEFT is installed, and leaves it out where not.
     """
-    if _has_file(root, ADAPTER_CONFIG) or _is_cached(root, ADAPTER_CONFIG):
+    if has_file(root, ADAPTER_CONFIG) or _is_cached(root, ADAPTER_CONFIG):
         hint = "merge first: model.merge_and_unload(), then save_pretrained() to another folder"
         raise ModelError(root, ADAPTER, "the weights of a whole model", hint)
 
@@ -297,16 +298,8 @@ def ask_for_adapter(root: str) -> None:
         )
 
 
-def is_path(name: str) -> bool:
-    """Whether a name is one of a file or folder here, or can be no other."""
-    with suppress(ValueError, OSError):
-        far = name.startswith((".", "/", "~")) or name.count("/") > 1
-        return far or (bool(name) and path_of(name).exists())
-    return False
-
-
 def _is_folder(root: str) -> bool:
-    return _has_file(root, CONFIG)
+    return has_file(root, CONFIG)
 
 
 def _is_cached(root: str, name: str) -> bool:
@@ -319,13 +312,6 @@ def _is_cached(root: str, name: str) -> bool:
 def _is_unknown(root: str, name: str) -> bool:
     """Whether the cache knows neither a file nor that there is none."""
     return try_to_load_from_cache(root, name) is None
-
-
-def _has_file(root: str, name: str) -> bool:
-    # The name may be one that no file system takes.
-    with suppress(ValueError):
-        return path_of(f"{root}/{name}").is_file()
-    return False
 
 
 def _library() -> Any:

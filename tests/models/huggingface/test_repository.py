@@ -17,11 +17,12 @@ from exporter.errors import (
     MissingDependencyError,
     ModelError,
 )
+from exporter.files import is_path
 from exporter.formats.canonical_json import from_json, to_json
 from exporter.models import hub
 from exporter.models.base import PrunableViT
 from exporter.models.huggingface import repository
-from exporter.models.huggingface.repository import is_path, repository_of
+from exporter.models.huggingface.repository import repository_of
 from exporter.models.identity import Identity
 from exporter.models.networks import Source, create, identity_of, source_of
 from exporter.models.registry import describe, load
