@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torchvision.models import VisionTransformer
 from typing_extensions import override
 
-from exporter.models.base import BlockParts, MlpParts, PrunableViT, weights_sha256
+from exporter.models.base import BlockParts, MlpParts, PrunableViT
 from exporter.models.lvvit import LvVit
 from exporter.models.registry import adapt
 from exporter.models.spec import spec_of, with_outputs
@@ -163,7 +163,6 @@ def _seen_anew(vit: PrunableViT, blocks: list[BlockParts]) -> PrunableViT:
         num_prefix_tokens=old.num_prefix_tokens,
         preprocessing=old.preprocessing,
     )
-    vit.weights_sha256 = weights_sha256(vit.model)
     return vit
 
 

@@ -1,7 +1,6 @@
 """Apply a depth plan to a ViT: the result is an ordinary model for every later stage."""
 
 import copy
-import hashlib
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any
@@ -13,7 +12,7 @@ from typing_extensions import override
 
 from exporter.depth.plan import DepthPlan
 from exporter.errors import DepthError
-from exporter.models.base import BlockParts, MlpParts, PrunableViT, weights_sha256
+from exporter.models.base import BlockParts, MlpParts, PrunableViT
 from exporter.models.parts import Gate, scale_of
 from exporter.models.spec import with_blocks
 from exporter.vocabulary import AttentionVariant
@@ -296,6 +295,7 @@ def apply_plan(
     """
     plan.check_fits(vit.spec.depth)
     pruned = copy.deepcopy(vit)
+    pruned.compared = None
     for layer in plan.attention:
         _remove_attention(pruned, layer, plan.variant)
     for layer in plan.activation:
@@ -303,7 +303,6 @@ def apply_plan(
         if not unmerged:
             _put(pruned, layer, merge(pruned.blocks[layer - 1], layer))
     pruned.spec = with_blocks(pruned.spec, pruned.blocks)
-    pruned.weights_sha256 = _digest(pruned)
     return pruned
 
 
@@ -332,18 +331,3 @@ def _remove_attention(vit: PrunableViT, layer: int, variant: AttentionVariant) -
 
 def _put(vit: PrunableViT, layer: int, block: BlockParts) -> None:
     vit.blocks = [*vit.blocks[: layer - 1], block, *vit.blocks[layer:]]
-
-
-def _digest(vit: PrunableViT) -> str:
-    """Return the digest of the weights, and of what they do not show: MLPs of two layers without an activation."""
-    weights = weights_sha256(vit.model)
-    apart = [
-        layer
-        for layer, block in enumerate(vit.blocks, start=1)
-        if block.mlp is not None
-        and isinstance(block.mlp.act, nn.Identity)
-        and not isinstance(block.mlp.fc1, nn.Identity)
-    ]
-    if not weights or not apart:
-        return weights
-    return hashlib.sha256(f"{weights} no activation in {apart}".encode()).hexdigest()

@@ -103,7 +103,8 @@ class PrunableViT(ABC):
             pools as the model does, and is not called with padding or merged tokens: `classify_pooled` is.
         outputs: The model's own outputs, in order; logits unless an adapter sets them. The `spec` has those
             that it gives: `exporter.models.spec` chooses others.
-        faithful: Whether `exporter.models.border` has found that it computes what its model computes.
+        compared: The modules of its model when `exporter.models.border` found that it computes the same; None
+            before.
         frozen: The parameters that the model's owner had frozen; training leaves them as they are.
     """
 
@@ -112,12 +113,30 @@ class PrunableViT(ABC):
     classifiers: Sequence[Classifier]
     pooling: Pooling | None = None
     outputs: Sequence[Output] = (Output(LOGITS, OutputKind.LOGITS),)
-    faithful: bool = False
+    compared: Sequence[nn.Module] | None = None
     frozen: Sequence[nn.Parameter] = ()
 
     def __init__(self, model: nn.Module, spec: ModelSpec) -> None:
         self.model, self.spec = model, spec
-        self.weights_sha256 = weights_sha256(model)
+
+    @property
+    def weights_sha256(self) -> str:
+        """The digest of what it computes with now, since its owner may change the model; "" on the meta device.
+
+        Weights do not show MLPs of two layers without an activation, which have their place in it.
+        """
+        weights = weights_sha256(self.model)
+        linear = [
+            layer
+            for layer, block in enumerate(self.blocks, start=1)
+            if block.mlp is not None
+            and isinstance(block.mlp.act, nn.Identity)
+            and not isinstance(block.mlp.fc1, nn.Identity)
+        ]
+        if not weights or not linear:
+            return weights
+        content = f"{weights} no activation in {linear}"
+        return hashlib.sha256(content.encode()).hexdigest()
 
     def __repr__(self) -> str:
         spec = self.spec

@@ -85,7 +85,23 @@ def check_border(vit: PrunableViT, model: nn.Module | None = None) -> None:
             needed = f"the same as from this {type(model).__name__}, to rounding"
             raise ModelError(name, got, needed, WRITE)
     _check_token_wise(vit, vit.embed(images))
-    vit.faithful = True
+    vit.compared = [*vit.model.modules()]
+
+
+def checked(vit: PrunableViT) -> PrunableViT:
+    """Return an adapter that computes what its model computes; it is compared now if nobody has done so.
+
+    Raises:
+        ModelError: As of `check_border`, or modules were exchanged since it was compared.
+    """
+    if vit.compared is None:
+        check_border(vit)
+    elif vit.compared != [*vit.model.modules()]:
+        got = "an adapter of modules that its model no longer has"
+        raise ModelError(
+            vit.spec.name, got, "load_model(vit.model), an adapter of what it has"
+        )
+    return vit
 
 
 @dataclass(frozen=True, eq=False)

@@ -279,10 +279,7 @@ def check_trainable(vit: PrunableViT) -> None:
 
 @contextmanager
 def trainable(vit: PrunableViT) -> Iterator[None]:
-    """Let an adapted ViT's parameters take gradients, but those that its owner froze; then none of them does.
-
-    Its trained weights no longer match `weights_sha256`: adapt the model again before using it further.
-    """
+    """Let an adapted ViT's parameters take gradients, but those that its owner froze; then none of them does."""
     vit.model.requires_grad_(True)
     for parameter in vit.frozen:
         parameter.requires_grad_(False)

@@ -132,7 +132,7 @@ def preprocessing_from(
             interpolation=Interpolation.named(str(config["interpolation"])),
             mean=_of_channels(config["mean"]),
             std=_of_channels(config["std"]),
-            crop_pct=float(config["crop_pct"]),
+            crop_pct=_number(config["crop_pct"]),
             crop_mode=CropMode.named(str(config["crop_mode"])),
             crop_rounding=CropRounding.named(
                 str(config.get("crop_rounding", CropRounding.EVEN))
@@ -171,8 +171,15 @@ def crop_share(size: tuple[int, int], scaled: tuple[int, int]) -> float:
     raise ValueError("{} × {} pixels cropped to {} × {}".format(*scaled, *size))
 
 
+def _number(value: Any) -> float:
+    if isinstance(value, bool | str):
+        raise TypeError(f"{value!r}")
+    return float(value)
+
+
 def _of_channels(values: Any) -> tuple[float, ...]:
-    numbers = tuple(float(value) for value in values)
+    # The letters of a text are no channels.
+    numbers = tuple(map(_number, [values] if isinstance(values, str) else values))
     if len(numbers) != 3:
         raise ValueError(f"{len(numbers)} numbers")
     if not all(math.isfinite(number) for number in numbers):

@@ -23,7 +23,6 @@ from exporter.models.base import (
     Seen,
     attend,
     project,
-    weights_sha256,
 )
 from exporter.pruning.divergence import Judges, gain_of
 from exporter.pruning.pruned_vit import PrunedViT
@@ -71,7 +70,6 @@ def refit(
     with torch.no_grad():
         for layer in _blocks_refitted(pruned, copy, images):
             advance(RUNS * read * layer // pruned.vit.spec.depth, total)
-    copy.vit.weights_sha256 = weights_sha256(copy.model)
     copy.refit_of = pruned.vit.weights_sha256
     before = judges.divergences(pruned)
     advance(total - len(judges), total)

@@ -212,8 +212,8 @@ def torch_model(
 
     if not isinstance(model, PrunedViT):
         model = steps.dense(steps.load_model(model))
-    spec = model.vit.spec
-    runner = reference_runner(model, input_kind, threads=threads or None)
+    spec, settings = model.vit.spec, RunSettings(threads=threads)
+    runner = reference_runner(model, input_kind, threads=settings.threads or None)
     return EvalModel(
         name or str(model.method), spec.name, PYTORCH, runner, spec, input_kind
     )

@@ -33,7 +33,7 @@ from exporter.files import PathLike
 from exporter.formats.large_onnx import load_whole, save_onnx
 from exporter.lowering.pipeline import lower
 from exporter.models.base import PrunableViT
-from exporter.models.border import check_border
+from exporter.models.border import check_border, checked
 from exporter.models.identity import read_identity
 from exporter.models.own_module import (
     computes_in_fp32,
@@ -106,8 +106,7 @@ def loaded(request: ModelRequest, model: OwnModel | None = None) -> PrunableViT:
     computes is the reference of its adapter, in its own precision; the adapter then computes in fp32.
     """
     if isinstance(model, PrunableViT):
-        if not model.faithful:
-            check_border(model)
+        model = checked(model)
         return with_head(model, OutputKind(request.head)) if request.head else model
     if model is not None:
         name = request.name or "vit"
@@ -130,7 +129,7 @@ def loaded(request: ModelRequest, model: OwnModel | None = None) -> PrunableViT:
             check_border(vit, copied if texts is None else None)
             if in_fp32 is not None:
                 vit = adapted(in_fp32)
-                vit.faithful = True
+                vit.compared = [*in_fp32.modules()]
         log_guess(vit.spec)
         return vit
     known = request.name or (request.checkpoint and read_identity(request.checkpoint))
@@ -162,7 +161,7 @@ def calibrate(
     """
     settings = settings or CalibrationSettings()
     most = settings.max_images if isinstance(settings.max_images, int) else None
-    folder = folder_of(images, vit.spec, most)
+    folder, vit = folder_of(images, vit.spec, most), checked(vit)
     if out is None:
         return calibrated(vit, folder, settings, on_progress=on_progress)
     return calibrate_to(Path(out), vit, folder, settings, on_progress)
@@ -182,11 +181,11 @@ def plan(
             is STAR beside one.
 
     Raises:
-        RecipeError: rho is outside (0, 1].
+        RecipeError: rho is no number in (0, 1].
         ScheduleError: The amount is missing or out of reach, or needs a calibration or measurements.
         CalibrationError: The calibration is of another model, or of other weights where the model has any.
     """
-    how = amount if isinstance(amount, Prune) else Prune(rho=float(amount))
+    how = amount if isinstance(amount, Prune) else Prune(rho=amount)
     if how.method is None and calibration is not None:
         how = replace(how, method=Method.STAR)
     policy = resolve(how)
@@ -223,12 +222,12 @@ def prune(
         raise ScheduleError(
             "schedule", got, f"{schedule.inter_sha256[:12]}, which it was made with"
         )
-    return PrunedViT(vit, schedule, inter, layout)
+    return PrunedViT(checked(vit), schedule, inter, layout)
 
 
 def dense(vit: PrunableViT) -> PrunedViT:
     """Return the unpruned model as a `PrunedViT`: every layer keeps all patches."""
-    return PrunedViT(vit, keep_everything(vit.spec))
+    return PrunedViT(checked(vit), keep_everything(vit.spec))
 
 
 def export(

@@ -77,7 +77,10 @@ KWARGS = (
             "preprocess = { mean = [0.5,0.5] }",
             "preprocessing | got 2 numbers | need numbers, three",
         ),
-        ("preprocess = { mean = 'half' }", "preprocessing | got could not convert"),
+        (
+            "preprocess = { mean = 'half' }",
+            "preprocessing | got 'half' | need numbers, three",
+        ),
         ("preprocess = { nosuch = 1 }", "nosuch"),
     ),
 )

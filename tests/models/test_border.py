@@ -66,7 +66,7 @@ def vit_of(family: str) -> PrunableViT:
 def test_every_family_computes_what_its_model_computes(family: str) -> None:
     vit = vit_of(family)
     check_border(vit)
-    assert vit.faithful
+    assert vit.compared
 
 
 def test_a_model_of_fewer_units_is_its_own_reference() -> None:
@@ -157,7 +157,7 @@ def test_a_wrong_adapter_is_refused_by_its_first_wrong_block(
         ModelError, match=f"got {place} differs by up to .* standard deviations"
     ):
         check_border(vit)
-    assert not vit.faithful
+    assert not vit.compared
 
 
 def test_a_wrong_branch_beside_large_tokens_is_refused() -> None:
@@ -375,7 +375,7 @@ def test_an_adapter_of_the_users_is_checked_once() -> None:
     with pytest.raises(ModelError, match="block 2 differs"):
         exporter.load_model(vit)
     right = make_vit()
-    assert exporter.load_model(right) is right and right.faithful
+    assert exporter.load_model(right) is right and right.compared
     permuted(right)
     assert exporter.load_model(right) is right
 
@@ -386,7 +386,7 @@ def test_models_by_name_are_checked(
     path = tmp_path / "w.pth"
     torch.save(make_model().state_dict(), path)
     request = ModelRequest("vit_tiny_patch16_224", path, model_kwargs=TINY_SHAPE)
-    assert load(request).faithful
+    assert load(request).compared
     monkeypatch.setattr(
         TimmViT, "classify", lambda self, normed: self.model.head(normed[:, 1])
     )
@@ -400,7 +400,7 @@ def test_hugging_faces_models_are_the_librarys_at_every_size(
     tmp_path: Path, kind: str, size: int | tuple[int, int]
 ) -> None:
     save(make(kind), tmp_path)
-    assert load(ModelRequest(str(tmp_path), model_kwargs={"img_size": size})).faithful
+    assert load(ModelRequest(str(tmp_path), model_kwargs={"img_size": size})).compared
 
 
 @pytest.mark.parametrize("kind", ["vit", "deit", "clip", "siglip", "dinov2"])
@@ -435,7 +435,7 @@ def test_a_subclass_of_hugging_faces_is_refused_by_what_it_overrides() -> None:
     plain = make("vit")
     halved = Halved(plain.config)
     halved.load_state_dict(plain.state_dict())
-    assert exporter.load_model(plain).faithful
+    assert exporter.load_model(plain).compared
     with pytest.raises(
         ModelError, match="got forward of its own: the embedding of patches differs"
     ):

@@ -484,7 +484,7 @@ def test_a_model_of_any_precision_computes_in_fp32(
     next(model.parameters()).requires_grad_(False)
     vit = exporter.load_model(model)
     in_fp32 = exporter.load_model(model.float())
-    assert vit.faithful and len(vit.frozen) == len(in_fp32.frozen) == 1
+    assert vit.compared and len(vit.frozen) == len(in_fp32.frozen) == 1
     for value, again in zip(
         vit.model.parameters(), in_fp32.model.parameters(), strict=True
     ):

@@ -46,6 +46,16 @@ def test_a_crop_that_no_share_gives(
         crop_share(size, scaled)
 
 
+@pytest.mark.parametrize(
+    "wrong", [{"crop_pct": True}, {"crop_pct": "0.9"}, {"mean": ("0.5", 0.4, 0.3)}]
+)
+def test_texts_and_truth_are_no_numbers_of_a_preprocessing(
+    wrong: dict[str, Any],
+) -> None:
+    with pytest.raises(ModelError, match="need numbers, three for mean"):
+        preprocessing_from({**CONFIG, **wrong}, (8, 8))
+
+
 def test_a_grid_that_is_not_that_of_the_tokens_is_refused() -> None:
     """timm pads an image of 30 pixels to four patches of 8, and counts three."""
     kwargs: dict[str, Any] = {

@@ -5,11 +5,13 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+import torch
 
 import exporter
 from exporter.errors import RecipeError
-from exporter.settings.fields import Settings, fields_of, from_table
+from exporter.settings.fields import Field, Settings, fields_of, from_table
 from exporter.vocabulary import Layout
 from tests.settings.every import MODULES, every_settings
 from tests.settings.example import Example
@@ -112,3 +114,37 @@ def test_a_number_of_settings_has_two_limits(settings: type[Settings]) -> None:
         for number in (-(2**40), 2**40):
             with suppress(RecipeError):  # a float may be as large
                 assert type(field.converted(name, number)) is not int
+
+
+def first_in_range(field: Field) -> float:
+    for number in (0.5, 1.5, 1, 5, 20):
+        with suppress(RecipeError):
+            field.converted("", number)
+            return number
+    raise AssertionError(field.key)
+
+
+@pytest.mark.parametrize("settings", every_settings(), ids=lambda each: each.__name__)
+def test_numbers_of_other_libraries_are_pythons_and_truth_is_none(
+    settings: type[Settings],
+) -> None:
+    for name, field in fields_of(settings).items():
+        if field.plain not in (int, float):
+            continue
+        number = first_in_range(field)
+        for same in (np.array(number), np.array(number)[()], torch.tensor(number)):
+            value = field.converted(name, same)
+            assert (value, type(value)) == (number, field.plain)
+        for wrong in (True, np.True_, torch.tensor(True), "1", np.nan, [number]):
+            with pytest.raises(RecipeError):
+                field.converted(name, wrong)
+
+
+def test_numbers_in_containers_are_pythons() -> None:
+    example = Example(
+        batches=np.array([1, 4]),  # type: ignore[arg-type]
+        shares={np.int64(1): np.float32(0.5)},  # type: ignore[dict-item]
+    )
+    assert (example.batches, example.shares) == ((1, 4), {1: 0.5})
+    kwargs = exporter.ModelRequest(model_kwargs={"img_size": (np.int64(32), 64)})
+    assert repr(kwargs.model_kwargs) == "{'img_size': (32, 64)}"

@@ -165,8 +165,11 @@ def test_a_plan_takes_any_amount(tiny_vit: PrunableViT, tmp_path: Path) -> None:
     assert exporter.plan(tiny_vit, exporter.Prune(schedule=tmp_path / "s.json")) == half
     rates = exporter.Prune("intra", reduce="drop", rates={2: 0.5})
     assert exporter.plan(tiny_vit, rates).keep == (16, 8, 8, 8)
-    with pytest.raises(RecipeError, match="rho"):
-        exporter.plan(tiny_vit, 1.7)
+    assert exporter.plan(tiny_vit, np.float32(0.5)) == half  # type: ignore[arg-type]
+    wrong: Any
+    for wrong in (1.7, True, "0.5", np.nan, [0.5]):
+        with pytest.raises(RecipeError, match="rho"):
+            exporter.plan(tiny_vit, wrong)
     with pytest.raises(ScheduleError, match="no amount"):
         exporter.plan(tiny_vit, exporter.Prune())
 
@@ -181,6 +184,34 @@ def test_a_plan_takes_the_calibration_of_its_weights_alone(
     )
     with pytest.raises(CalibrationError, match=r"got weights .* of tiny"):
         exporter.plan(make_vit(seed=1), STAR, calibration)
+
+
+def test_weights_that_their_owner_changes_are_other_weights() -> None:
+    vit = make_vit()
+    calibration = exporter.calibrate(vit, random_images(vit, 3), ACS_ALONE)
+    weights = next(vit.model.parameters())
+    before, values = vit.weights_sha256, weights.clone()
+    weights.add_(1)
+    assert vit.weights_sha256 != before
+    with pytest.raises(CalibrationError, match=r"got weights .* of tiny"):
+        exporter.plan(vit, STAR, calibration)
+    weights.copy_(values)
+    exporter.plan(vit, STAR, calibration)
+
+
+@pytest.mark.parametrize("exchanged", ["head", "blocks.1", "blocks.0.mlp.act"])
+def test_an_adapter_of_modules_that_were_exchanged_is_refused(exchanged: str) -> None:
+    vit = exporter.load_model(make_model(num_classes=3))
+    schedule = exporter.plan(vit, 0.5)
+    vit.model.set_submodule(exchanged, nn.Identity())
+    for use in (
+        exporter.dense,
+        exporter.load_model,
+        lambda vit: exporter.prune(vit, schedule),
+        lambda vit: exporter.calibrate(vit, random_images(vit, 3), ACS_ALONE),
+    ):
+        with pytest.raises(ModelError, match=r"no longer has \| need load_model\("):
+            use(vit)
 
 
 def test_a_target_is_named(tiny_vit: PrunableViT, images: np.ndarray[Any, Any]) -> None:
