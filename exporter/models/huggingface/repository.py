@@ -10,7 +10,7 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
 from pathlib import Path
 from typing import Any
 
@@ -292,10 +292,13 @@ def ask_for_adapter(root: str) -> None:
         hf_hub_download(root, ADAPTER_CONFIG, revision=commit)
     require_whole(root)
     if _is_unknown(root, ADAPTER_CONFIG):
-        logger.warning(
-            "%s: read from the cache, without the hub, it is not known whether an adapter belongs to these weights",
-            root,
-        )
+        _log_unknown(root)
+
+
+@cache  # a process may load its model many times
+def _log_unknown(root: str) -> None:
+    text = "%s: read from the cache, without the hub, it is not known whether an adapter belongs to these weights"
+    logger.warning(text, root)
 
 
 def _is_folder(root: str) -> bool:

@@ -510,12 +510,14 @@ def test_of_a_cached_id_the_hub_is_asked_once_for_an_adapter(
     assert UNKNOWN not in caplog.text
 
 
-def test_without_the_hub_a_line_says_that_an_adapter_is_not_known(
+def test_without_the_hub_a_line_says_once_that_an_adapter_is_not_known(
     cache: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
+    repository._log_unknown.cache_clear()
     saved(cache, "vit")
     known_absent(cache, *repository.PROCESSOR_FILES)
-    load(ModelRequest("someone/clip-tiny"))
+    for _ in range(2):
+        load(ModelRequest("someone/clip-tiny"))
     assert [line for line in caplog.messages if UNKNOWN in line] == [
         f"someone/clip-tiny: read from the cache, without the hub, {UNKNOWN}"
     ]
