@@ -138,12 +138,12 @@ def _cells(report: Report) -> dict[str, dict[str, str]]:
     macs = {AS_IT_CAME: gmacs.as_it_came, "dense": gmacs.dense, "pruned": gmacs.pruned}
     cells = {"GMACs": {role: f"{count:.3f}" for role, count in macs.items()}}
     if report.accuracy:
-        # The dense file of a target in fp32 computes your model, but for what no output reads: one top-1.
-        came = fp32.accuracy if fp32 else report.accuracy.dense
-        accuracy = {AS_IT_CAME: came, **vars(report.accuracy)}
         cells["top-1"] = {
-            role: f"{part.top1:.2%}" for role, part in accuracy.items() if part
+            role: f"{part.top1:.2%}" for role, part in vars(report.accuracy).items()
         }
+        # Of a target in fp32 the dense file is measured alone: it computes your model, to rounding.
+        came = fp32 and fp32.accuracy
+        cells["top-1"][AS_IT_CAME] = f"{came.top1:.2%}" if came else "as dense"
     if loss and loss.loss_points is not None:
         lost = {"pruned": points_words(loss.loss_points)}
         if fp32:

@@ -147,8 +147,8 @@ class Report:
     the pruned model's embeddings with the dense one's, without an embedding, `deviations` without a head of labels
     or values. `batches` are the times at every batch size, none where no rounds were asked for; `batch` is that of
     the settings. `pair` compares the classes of both models; `in_fp32` compares both with the model in fp32, None
-    where the target computes in fp32 and its dense model is that one. `examples` are the images that the page
-    shows, with the model's `class_names`. `file_bytes` are the sizes of `files`.
+    where the target computes in fp32: its dense model is that one, to rounding. `examples` are the images that the
+    page shows, with the model's `class_names`. `file_bytes` are the sizes of `files`.
 
     For an a-STAR model `gmacs` are the useful MACs, averaged over images; `use` counts the patches that images
     keep, None under STAR, whose counts are in the schedule. `calibration` is None where none was read.
