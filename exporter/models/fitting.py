@@ -1,14 +1,14 @@
 """Find the one change of a request with which a file of weights fits, by trying it on the meta device."""
 
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
 
 import timm
 from torch import Size, Tensor, nn
 
 from exporter.errors import CheckpointError, ModelError
 from exporter.models.conversion import without_shared_prefix
+from exporter.models.networks import Source, create
 
 # Tokens in front of the patches: a key of the weights, and its name.
 PREFIX = {"cls_token": "class", "dist_token": "distillation", "reg_token": "register"}
@@ -16,47 +16,27 @@ PREFIX = {"cls_token": "class", "dist_token": "distillation", "reg_token": "regi
 KNOWN = ("pos_embed", "patch_embed.proj.weight", *PREFIX)
 
 
-@dataclass(frozen=True)
-class Change:
-    """A change of a request: another name or other arguments, and the words that ask for it."""
-
-    architecture: str
-    model_kwargs: Mapping[str, Any]
-    words: str
-
-
 def explained(
     error: CheckpointError,
     state: Mapping[str, Tensor],
     model: nn.Module,
-    request: Change,
-    build: Callable[[Change], nn.Module],
+    source: Source,
 ) -> CheckpointError:
-    """Return the error of a file that does not fit, with the one change that makes it fit; else as it is.
-
-    Args:
-        error: What was raised.
-        state: The weights of the file.
-        model: The network that they do not fit.
-        request: The name and the arguments of that network.
-        build: Makes a network without values.
-    """
+    """Return the error of a file that does not fit a model, with the one change to its source that helps."""
     weights = without_shared_prefix(state, KNOWN)
     shapes = _shapes(weights)
-    for change in _changes(weights, request):
+    for changed, words in _changes(weights, source):
         try:
-            network = build(change)
+            network = create(changed, device="meta")
         except ModelError:
             continue
         if _shapes(network.state_dict()) == shapes:
             theirs = _tokens(weights)
             ours = _tokens(model.state_dict())
             if theirs == ours:
-                return CheckpointError(
-                    error.subject, error.got, error.expected, change.words
-                )
+                return CheckpointError(error.subject, error.got, error.expected, words)
             return CheckpointError(
-                error.subject, theirs, f"{ours}, as this model has", change.words
+                error.subject, theirs, f"{ours}, as this model has", words
             )
     return error
 
@@ -75,12 +55,15 @@ def _tokens(state: Mapping[str, Tensor]) -> str:
     return f"{' and '.join(parts) or 'no token'} in front of the patches"
 
 
-def _changes(weights: Mapping[str, Tensor], request: Change) -> Iterator[Change]:
-    """Yield the changes to try, the likeliest first."""
-    name, kwargs = request.architecture, request.model_kwargs
+def _changes(
+    weights: Mapping[str, Tensor], source: Source
+) -> Iterator[tuple[Source, str]]:
+    """Yield the changed sources to try, the likeliest first, and the words that ask for each."""
+    name, kwargs = source.architecture, source.model_kwargs
     for argument in kwargs:
         fewer = {key: value for key, value in kwargs.items() if key != argument}
-        yield Change(name, fewer, f"leave out {argument} of --model-kwargs")
+        words = f"leave out {argument} of --model-kwargs"
+        yield replace(source, model_kwargs=fewer), words
     registers = weights["reg_token"].shape[1] if "reg_token" in weights else 0
     for more in (
         {"reg_tokens": registers},
@@ -90,10 +73,11 @@ def _changes(weights: Mapping[str, Tensor], request: Change) -> Iterator[Change]
         {"global_pool": "token"},
     ):
         words = " ".join(f"{key}={value}" for key, value in more.items())
-        yield Change(name, {**kwargs, **more}, f"give --model-kwargs {words}")
+        changed = replace(source, model_kwargs={**kwargs, **more})
+        yield changed, f"give --model-kwargs {words}"
     for other in (
         name.replace("_patch", "_distilled_patch", 1),
         name.replace("_distilled", ""),
     ):
         if other != name and timm.is_model(other):
-            yield Change(other, kwargs, f"give --model {other}")
+            yield replace(source, architecture=other), f"give --model {other}"

@@ -11,7 +11,7 @@ from timm.models.beit import Beit
 from timm.models.eva import Eva
 from timm.models.vision_transformer import VisionTransformer
 from timm.models.vision_transformer_relpos import VisionTransformerRelPos
-from torch import Tensor, nn
+from torch import nn
 from torchvision.models import VisionTransformer as TorchvisionNetwork
 
 from exporter.errors import CheckpointError, HubError, ModelError, reason_of
@@ -25,7 +25,7 @@ from exporter.models.class_names import (
     config_names,
     network_names,
 )
-from exporter.models.fitting import Change, explained
+from exporter.models.fitting import explained
 from exporter.models.huggingface.instances import (
     config_of,
     converted,
@@ -85,7 +85,7 @@ def load(request: ModelRequest, device: str = "cpu") -> PrunableViT:
         try:
             load_into(model, state, str(source.checkpoint), source.requested)
         except CheckpointError as error:
-            raise _explained(error, state, model, source_of_file) from None
+            raise explained(error, state, model, source_of_file) from None
         log_activation(source.architecture, model, source.model_kwargs, state)
     else:
         model = create(source, pretrained=True)
@@ -96,26 +96,6 @@ def load(request: ModelRequest, device: str = "cpu") -> PrunableViT:
     check_border(vit, None if reference is None else moved(reference, device))
     log_guess(vit.spec)
     return vit
-
-
-def _explained(
-    error: CheckpointError,
-    state: Mapping[str, Tensor],
-    model: nn.Module,
-    source: Source,
-) -> CheckpointError:
-    """Return the error of a file that does not fit, with the one change that makes it fit, where there is one."""
-    request = Change(source.architecture, source.model_kwargs, "")
-
-    def build(change: Change) -> nn.Module:
-        changed = replace(
-            source,
-            architecture=change.architecture,
-            model_kwargs=dict(change.model_kwargs),
-        )
-        return create(changed, device="meta")
-
-    return explained(error, state, model, request, build)
 
 
 def moved(model: nn.Module, device: str) -> nn.Module:
