@@ -172,22 +172,27 @@ class Prepared:
         return apply_plan(trained, self.plan) if self.plan.units else trained
 
     def _schedule(self) -> Schedule:
+        schedule, calibration = self._counts(), self.calibration
+        if calibration is None or not scorer_named(self.way.scorer).calibrated:
+            return schedule
+        return replace(schedule, inter_sha256=calibration.inter_sha256)
+
+    def _counts(self) -> Schedule:
         way, spec, calibration = self.way, self.network.spec, self.calibration
         scoring = Prune(
             way.scorer, alpha=way.alpha, method=self.method, reduce=way.reduce
         )
-        inter = "" if calibration is None else calibration.inter_sha256
         if way.rates:
             rates = {
                 layer: rate for layer, rate in way.rates.items() if layer <= spec.depth
             }
-            return manual_schedule(spec, rates, resolve(scoring), inter)
+            return manual_schedule(spec, rates, resolve(scoring))
         acs = None if calibration is None else calibration.acs.tolist()
 
         def of_rho(rho: float) -> Schedule:
             if acs is None:
                 return shape_schedule(spec, rho, resolve(scoring))
-            return star_schedule(spec, acs, rho, resolve(scoring), inter)
+            return star_schedule(spec, acs, rho, resolve(scoring))
 
         if way.saves is None:
             assert way.rho is not None

@@ -90,28 +90,29 @@ def schedule_of(
     if isinstance(amount, Given):
         check_fits(amount.schedule, spec)
         return as_read(amount.schedule, spec)
-    digest = "" if calibration is None else calibration.inter_sha256
-    if isinstance(amount, Rates):
-        return as_read(manual_schedule(spec, amount.by_layer, policy, digest), spec)
     if calibration is not None and not acs:
         acs = calibration.acs.tolist()
 
     def of_rho(rho: float) -> Schedule:
         if isinstance(amount, ScaledRates):
             rates = _rates_by_layer(amount.rates, spec)
-            schedule = scaled_schedule(spec, rates, rho, policy, digest)
+            schedule = scaled_schedule(spec, rates, rho, policy)
         elif policy.counts == ACS:
-            schedule = star_schedule(spec, acs, rho, policy, digest)
+            schedule = star_schedule(spec, acs, rho, policy)
         else:
-            schedule = shape_schedule(spec, rho, policy, digest)
+            schedule = shape_schedule(spec, rho, policy)
         return as_read(schedule, spec)
 
     number = amount.number if isinstance(amount, ScaledRates) else amount
-    if isinstance(number, Rho):
-        return of_rho(number.rho)
-    return _saving(
-        number, policy, spec, of_rho, inter_sha256=digest, image_cost=image_cost
-    )
+    if isinstance(number, Rates):
+        schedule = as_read(manual_schedule(spec, number.by_layer, policy), spec)
+    elif isinstance(number, Rho):
+        schedule = of_rho(number.rho)
+    else:
+        schedule = _saving(number, policy, spec, of_rho, image_cost)
+    if calibration is None or not policy.scorer.calibrated:
+        return schedule
+    return replace(schedule, inter_sha256=calibration.inter_sha256)
 
 
 def _saving(
@@ -119,8 +120,6 @@ def _saving(
     policy: Policy,
     spec: ModelSpec,
     of_rho: Callable[[float], Schedule],
-    *,
-    inter_sha256: str,
     image_cost: Cost | None,
 ) -> Schedule:
     """Return the schedule that saves a share of the user's model: of the largest rho that does, or of a shape."""
@@ -146,7 +145,7 @@ def _saving(
         if isinstance(policy.amount, ScaledRates) or policy.counts == ACS:
             return rho_for(of_rho, macs, target)
         # A shape's counts are solved for by themselves: finer than any rho gives them.
-        return saving_schedule(spec, target, policy, inter_sha256, cost=macs)
+        return saving_schedule(spec, target, policy, macs)
     except OutOfReachError as error:
         most = math.floor((1.0 - error.least / dense) * 1000) / 1000
         expected = f"at most {most:g}, which {policy.name} reaches on {spec.name}"
@@ -167,11 +166,7 @@ def as_read(schedule: Schedule, spec: ModelSpec) -> Schedule:
 
 
 def star_schedule(
-    spec: ModelSpec,
-    acs: Sequence[float],
-    rho: float,
-    policy: Policy,
-    inter_sha256: str = "",
+    spec: ModelSpec, acs: Sequence[float], rho: float, policy: Policy
 ) -> Schedule:
     """Return the schedule that follows from one ACS value per layer.
 
@@ -191,26 +186,19 @@ def star_schedule(
         for layer, rate in enumerate(rates_from_acs(acs, rho, policy.anchors), start=1)
     )
     acs = tuple(map(float, acs))
-    return _schedule(spec, (1.0, *rates), policy, inter_sha256, rho=rho, acs=acs)
+    return _schedule(spec, (1.0, *rates), policy, rho=rho, acs=acs)
 
 
-def shape_schedule(
-    spec: ModelSpec, rho: float, policy: Policy, inter_sha256: str = ""
-) -> Schedule:
+def shape_schedule(spec: ModelSpec, rho: float, policy: Policy) -> Schedule:
     """Return the schedule of the policy's shape whose lowest rate is rho, but for rounding."""
     prunes = _reducing(spec, spec.attention_layers, policy)
     kept_counts = counts_of_rho(policy.curve, rho, spec.num_patches, prunes)
     rates = rates_of_counts(kept_counts, spec.num_patches)
-    return _schedule(spec, rates, policy, inter_sha256, rho=rho)
+    return _schedule(spec, rates, policy, rho=rho)
 
 
 def saving_schedule(
-    spec: ModelSpec,
-    target: float,
-    policy: Policy,
-    inter_sha256: str = "",
-    *,
-    cost: Cost,
+    spec: ModelSpec, target: float, policy: Policy, cost: Cost
 ) -> Schedule:
     """Return the schedule of the policy's shape that costs the target, or as little less as patches allow.
 
@@ -224,7 +212,7 @@ def saving_schedule(
 
     def schedule(keep: Sequence[int]) -> Schedule:
         rates = rates_of_counts(keep, spec.num_patches)
-        return _schedule(spec, rates, policy, inter_sha256, rho=min(rates))
+        return _schedule(spec, rates, policy, rho=min(rates))
 
     keep = counts_for_cost(
         policy.curve,
@@ -245,7 +233,7 @@ def _reducing(spec: ModelSpec, layers: Sequence[int], policy: Policy) -> list[bo
 
 
 def manual_schedule(
-    spec: ModelSpec, rates: Mapping[int, float], policy: Policy, inter_sha256: str = ""
+    spec: ModelSpec, rates: Mapping[int, float], policy: Policy
 ) -> Schedule:
     """Return a schedule with a rate for each listed layer from 0 on, as a share of its current count.
 
@@ -254,15 +242,11 @@ def manual_schedule(
     """
     by_layer = manual_rates(rates, spec.depth)
     check_scored(by_layer, spec, policy.scorer)
-    return _schedule(spec, by_layer, policy, inter_sha256)
+    return _schedule(spec, by_layer, policy)
 
 
 def scaled_schedule(
-    spec: ModelSpec,
-    rates: Sequence[float],
-    rho: float,
-    policy: Policy,
-    inter_sha256: str = "",
+    spec: ModelSpec, rates: Sequence[float], rho: float, policy: Policy
 ) -> Schedule:
     """Return the schedule whose lowest rate is rho; the distances of all rates from 1 keep their proportions.
 
@@ -271,20 +255,19 @@ def scaled_schedule(
     """
     scaled = scaled_rates(rates, rho)
     check_scored(scaled, spec, policy.scorer)
-    return _schedule(spec, scaled, policy, inter_sha256, rho=rho)
+    return _schedule(spec, scaled, policy, rho=rho)
 
 
 def keep_everything(spec: ModelSpec) -> Schedule:
     """Return the schedule of the dense model: every rate is 1."""
     policy = resolve(Prune(scorer="intra", alpha=0.15))
-    return _schedule(spec, (1.0,) * (spec.depth + 1), policy, "", rho=1.0)
+    return _schedule(spec, (1.0,) * (spec.depth + 1), policy, rho=1.0)
 
 
 def _schedule(
     spec: ModelSpec,
     rates: tuple[float, ...],
     policy: Policy,
-    inter_sha256: str,
     *,
     rho: float | None = None,
     acs: tuple[float, ...] | None = None,
@@ -307,7 +290,6 @@ def _schedule(
         num_patches=spec.num_patches,
         acs=acs,
         seed=policy.seed,
-        inter_sha256=inter_sha256 if policy.scorer.calibrated else "",
         round_to=policy.round_to,
         reduce=policy.reduction.name,
         query_stride=policy.query_stride,

@@ -27,7 +27,7 @@ from exporter.pruning.checkpoint import (
 )
 from exporter.pruning.pruned_vit import PrunedViT
 from exporter.records import Schedule
-from exporter.schedule.plan import shape_schedule, star_schedule
+from exporter.schedule.plan import schedule_of, shape_schedule
 from exporter.schedule.policy import resolve
 from exporter.schedule.prune import Prune
 
@@ -41,14 +41,8 @@ def calibration(tiny_vit: PrunableViT, image_folder: Path) -> Calibration:
 
 @pytest.fixture
 def schedule(tiny_vit: PrunableViT, calibration: Calibration) -> Schedule:
-    settings = Prune("fused", reduce="merge-weighted")
-    return star_schedule(
-        tiny_vit.spec,
-        calibration.acs.tolist(),
-        0.6,
-        resolve(settings),
-        calibration.inter_sha256,
-    )
+    settings = Prune("fused", rho=0.6, reduce="merge-weighted")
+    return schedule_of(resolve(settings), tiny_vit.spec, calibration)
 
 
 def save_pruned(pruned: PrunedViT, calibration: Calibration, path: Path) -> None:

@@ -56,14 +56,11 @@ ACS = [0.1, 0.5, 0.3, 0.9]
 
 
 def test_star_schedule_holds_what_it_was_made_from(tiny_vit: PrunableViT) -> None:
-    schedule = star_schedule(
-        tiny_vit.spec, ACS, 0.5, resolve(Prune(reduce="drop")), "abc"
-    )
+    schedule = star_schedule(tiny_vit.spec, ACS, 0.5, resolve(Prune(reduce="drop")))
     assert (schedule.scorer, schedule.reduce) == ("fused", "drop")
     assert schedule.keep == (16, 12, 11, 6)
     assert schedule.rho == 0.5
     assert schedule.acs == tuple(ACS)
-    assert schedule.inter_sha256 == "abc"
     assert schedule.pruning_layers == (2, 3, 4)
 
 

@@ -152,9 +152,8 @@ def test_what_a_schedule_needs(settings: dict[str, Any], needs: set[Need]) -> No
 def test_a_schedule_of_inter_layer_scores_needs_the_same_ones(
     tiny_vit: PrunableViT,
 ) -> None:
-    drawn = manual_schedule(
-        tiny_vit.spec, {2: 0.5}, resolve(Prune("inter")), "some digest"
-    )
+    schedule = manual_schedule(tiny_vit.spec, {2: 0.5}, resolve(Prune("inter")))
+    drawn = replace(schedule, inter_sha256="some digest")
     assert resolve(Prune(), drawn).needs == {Need.INTER, Need.SAME_INTER}
     assert resolve(Prune(rho=0.5), drawn).needs == {Need.INTER}
 

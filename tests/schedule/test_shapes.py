@@ -1,8 +1,10 @@
 """Shapes: counts never rise, and every share that one patch left allows is reached or refused."""
 
+from dataclasses import replace
 from itertools import pairwise
 
 import hypothesis.strategies as st
+import numpy as np
 import pytest
 from hypothesis import given
 
@@ -11,7 +13,7 @@ from exporter.errors import RecipeError
 from exporter.models.request import ModelRequest
 from exporter.records import Schedule
 from exporter.schedule.macs import dense_macs, schedule_macs
-from exporter.schedule.plan import saving_schedule, schedule_of, shape_schedule
+from exporter.schedule.plan import saving_schedule, schedule_of
 from exporter.schedule.policy import resolve
 from exporter.schedule.prune import Prune
 from exporter.schedule.rates import (
@@ -27,6 +29,7 @@ from exporter.schedule.rates import (
     stretched,
 )
 from exporter.vocabulary import Method
+from tests.calibration.samples import acs_of
 
 EXPONENT = st.floats(0.0, 1.0, exclude_min=True)
 CURVE = st.just(SHAPES["constant"]) | EXPONENT.map(stretched)
@@ -180,8 +183,10 @@ def test_counts_are_a_choice_of_their_own() -> None:
 
 
 def test_a_shape_keeps_the_digest_of_the_scores_it_prunes_by() -> None:
-    for scorer, digest in (("fused", "abc"), ("intra", "")):
-        settings = Prune(scorer, method=Method.STAR, counts="stretched", reduce="drop")
-        assert (
-            shape_schedule(SPEC, 0.7, resolve(settings), "abc").inter_sha256 == digest
+    scores = np.ones((SPEC.depth, SPEC.num_patches))
+    made = replace(acs_of(SPEC, [0.5] * SPEC.depth), inter=scores)
+    for scorer, digest in (("fused", made.inter_sha256), ("intra", "")):
+        settings = Prune(
+            scorer, 0.7, method=Method.STAR, counts="stretched", reduce="drop"
         )
+        assert schedule_of(resolve(settings), SPEC, made).inter_sha256 == digest

@@ -27,7 +27,7 @@ from exporter.models.registry import load
 from exporter.records import Schedule
 from exporter.schedule.macs import dense_macs, schedule_macs
 from exporter.schedule.methods import DROP, FUSED, RANDOM
-from exporter.schedule.plan import manual_schedule, warn_of_few_images
+from exporter.schedule.plan import manual_schedule, schedule_of, warn_of_few_images
 from exporter.schedule.policy import Need, resolve
 from exporter.schedule.prune import Prune
 from exporter.targets import ONNXRUNTIME, OPENVINO, OPENVINO_INT8
@@ -241,10 +241,8 @@ def test_halves_that_disagree_are_named_where_their_scores_prune(
 ) -> None:
     overlap = np.array([0.5, 0.5, 0.6, 1.0])
     made = replace(acs_alone(tiny_vit, ACS), inter=np.ones((4, 16)), overlap=overlap)
-    how = Prune(scorer=scorer, reduce="drop")
-    schedule = manual_schedule(
-        tiny_vit.spec, {3: 0.5, 4: 0.5}, resolve(how), made.inter_sha256
-    )
+    how = Prune(scorer=scorer, rates={3: 0.5, 4: 0.5}, reduce="drop")
+    schedule = schedule_of(resolve(how), tiny_vit.spec, made)
     warn_of_few_images(schedule, made)
     warn_of_few_images(schedule, None)
     assert [
@@ -301,9 +299,9 @@ def test_a_schedule_of_inter_layer_scores_needs_them(
     tiny_vit: PrunableViT, tmp_path: Path
 ) -> None:
     schedule = manual_schedule(
-        tiny_vit.spec, {2: 0.5}, resolve(Prune("fused", reduce="drop")), "abc"
+        tiny_vit.spec, {2: 0.5}, resolve(Prune("fused", reduce="drop"))
     )
-    save_json(schedule, tmp_path / "s.json")
+    save_json(replace(schedule, inter_sha256="abc"), tmp_path / "s.json")
     with pytest.raises(RecipeError, match="--calibration"):
         dry_compile(recipe_with(schedule=tmp_path / "s.json", images=PHOTOS), tmp_path)
 
