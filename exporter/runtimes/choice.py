@@ -1,9 +1,7 @@
 """Choose the runtime of a lowered model: its target's, or the one that `--runtime` names."""
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeAlias
 
 from exporter.errors import MissingDependencyError, RecipeError, UserError
 from exporter.files import GivenPath
@@ -19,13 +17,10 @@ from exporter.settings.fields import Settings, Threads, option
 from exporter.settings.shared import plugin_option, threads_option
 from exporter.targets import (
     ONNXRUNTIME,
-    ONNXRUNTIME_CPU,
-    ONNXRUNTIME_CUDA,
     ONNXRUNTIME_OPSET17,
     ONNXRUNTIME_TENSORRT,
     ONNXRUNTIME_WEBGPU,
     OPENVINO_CPU,
-    RTX,
     RUNTIMES,
     TARGETS,
     TRT,
@@ -62,56 +57,6 @@ def on_this_cpu(target: Target, threads: int = 0) -> RunSettings:
     return RunSettings(runtime=stand_in.name if stand_in else None, threads=threads)
 
 
-MakeRunner: TypeAlias = Callable[[Path | bytes, Runtime, RunSettings, str], Runner]
-
-
-def _onnxruntime(
-    model: Path | bytes, runtime: Runtime, settings: RunSettings, name: str
-) -> Runner:
-    return OnnxRuntimeRunner(
-        model, name=name, providers=runtime.providers, threads=settings.threads
-    )
-
-
-def _onnxruntime_tensorrt(
-    model: Path | bytes, runtime: Runtime, settings: RunSettings, name: str
-) -> Runner:
-    return OnnxRuntimeRunner(
-        model,
-        name=name,
-        providers=runtime.providers,
-        threads=settings.threads,
-        tensorrt=shape_options(model) if isinstance(model, Path) else {},
-    )
-
-
-def _openvino(
-    model: Path | bytes, _: Runtime, settings: RunSettings, name: str
-) -> Runner:
-    return OpenVinoRunner(model, name=name, threads=settings.threads)
-
-
-def _engine(
-    model: Path | bytes, runtime: Runtime, settings: RunSettings, name: str
-) -> Runner:
-    if not isinstance(model, Path):
-        expected = "a file that star-export build has built"
-        raise UserError(name or "engine", "a model in memory", expected)
-    return TensorRtRunner(engine_here(model, runtime), model, plugin=settings.plugin)
-
-
-# How the runner of each runtime is made, of a file or its bytes.
-RUNNERS: dict[Runtime, MakeRunner] = {
-    ONNXRUNTIME_CPU: _onnxruntime,
-    ONNXRUNTIME_CUDA: _onnxruntime,
-    ONNXRUNTIME_TENSORRT: _onnxruntime_tensorrt,
-    ONNXRUNTIME_WEBGPU: _onnxruntime,
-    OPENVINO_CPU: _openvino,
-    TRT: _engine,
-    RTX: _engine,
-}
-
-
 def runner_for(
     model: Path | bytes, target: Target, settings: RunSettings, *, name: str = ""
 ) -> Runner:
@@ -123,7 +68,25 @@ def runner_for(
     if settings.plugin is not None and not runtime.plugins:
         got = f"{settings.plugin} for {runtime.name}"
         raise RecipeError("plugin", got, f"--runtime {TRT.name}", "others take none")
-    return RUNNERS[runtime](model, runtime, settings, name)
+    if runtime.engines:
+        if not isinstance(model, Path):
+            expected = "a file that star-export build has built"
+            raise UserError(name or "engine", "a model in memory", expected)
+        return TensorRtRunner(
+            engine_here(model, runtime), model, plugin=settings.plugin
+        )
+    if runtime == OPENVINO_CPU:
+        return OpenVinoRunner(model, name=name, threads=settings.threads)
+    shapes = {}
+    if runtime == ONNXRUNTIME_TENSORRT and isinstance(model, Path):
+        shapes = shape_options(model)
+    return OnnxRuntimeRunner(
+        model,
+        name=name,
+        providers=runtime.providers,
+        threads=settings.threads,
+        tensorrt=shapes,
+    )
 
 
 def runner_here(
