@@ -1,6 +1,5 @@
 """Depth pruning as a job: apply a plan to a model, choose units by training, find how many of each type can go."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -144,21 +143,12 @@ def _joined(first: DepthPlan, second: DepthPlan) -> DepthPlan:
 def split_of(
     vit: PrunableViT, samples: tuple[Sample, ...], settings: ChoiceSettings
 ) -> Found:
-    """Return the best split of a budget among the units of a ViT that may go; its weights are not read."""
-    most = {unit: spare(vit, unit, settings) for unit in UnitType}
-    return split_for(samples, vit.spec.depth, settings.units, most)
+    """Fit the predictor, and return the best split of a budget among the units of a ViT that may go.
 
-
-def split_for(
-    samples: tuple[Sample, ...],
-    depth: int,
-    units: int,
-    most: Mapping[UnitType, int] | None = None,
-) -> Found:
-    """Fit the predictor, and return the best split of a budget of units; `most` of each type may go.
-
-    By default, those are all but one attention. Leave-two-out cross-validation chooses the predictor's degree.
+    The ViT's weights are not read. Leave-two-out cross-validation chooses the predictor's degree.
     """
+    most = {unit: spare(vit, unit, settings) for unit in UnitType}
+    depth, units = vit.spec.depth, settings.units
     rmse = CrossValidation(samples).rmse(accuracies_of(samples))
     predictor = fit_best(samples)
     best = best_split(predictor, depth, units, most)

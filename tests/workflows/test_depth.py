@@ -19,13 +19,13 @@ from exporter.training.data import TrainBatches
 from exporter.training.settings import FinetuneSettings
 from exporter.vocabulary import AttentionVariant
 from exporter.workflows import depth
-from exporter.workflows.depth import apply_to, choose_to, collect_to, split_for
+from exporter.workflows.depth import apply_to, choose_to, collect_to, split_of
 from exporter.workflows.network import Network
 from exporter.workflows.opened import open_recipe
 from tests.commands import Workplace, recipe_with, tables_of
 from tests.power_cuts import cut_after
 from tests.shards import encoded
-from tests.vits import TINY
+from tests.vits import TINY, make_vit
 
 QUICK = FinetuneSettings(epochs=1, batch_size=4, lr=1e-3, augment="none", ema_decay=0.0)
 COUNTS = ChoiceSettings(
@@ -149,7 +149,7 @@ def test_samples_are_what_the_predictor_takes(job: Network, tmp_path: Path) -> N
     assert found.skipped == found.training_skipped == {}
     names = {path.name for path in (tmp_path / "s").iterdir()}
     assert names == {"samples.json", "last.safetensors"}
-    assert set(split_for(read, 4, 2).rmse) == {1}
+    assert set(split_of(job.described, read, STEPS).rmse) == {1}
 
 
 def test_a_collection_that_was_cut_ends_with_the_same_bytes(
@@ -265,7 +265,7 @@ def test_a_plan_that_does_not_fit_is_refused(
 
 
 def test_the_best_split_takes_more_of_what_costs_less() -> None:
-    found = split_for(SAMPLES, 6, 4)
+    found = split_of(make_vit(depth=6), SAMPLES, ChoiceSettings(units=4))
     assert found.predictor.degree == 2
     assert (found.best.attention, found.best.activation) == (1, 3)
     assert found.best.accuracy == pytest.approx(80 - 20 / 36 - 10 / 4)
@@ -279,5 +279,5 @@ def test_one_attention_stays_also_where_all_would_go() -> None:
         replace(sample, accuracy=80 - 9 * sample.activation - sample.attention)
         for sample in SAMPLES
     )
-    found = split_for(free, 6, 6)
+    found = split_of(make_vit(depth=6), free, ChoiceSettings(units=6))
     assert found.best.attention == 5
