@@ -11,10 +11,9 @@ from exporter.depth.surgery import apply_plan
 from exporter.errors import ModelError
 from exporter.models.base import PrunableViT
 from exporter.models.border import check_border
-from exporter.models.class_names import checkpoint_names
 from exporter.models.identity import read_record
 from exporter.models.networks import create, source_of
-from exporter.models.registry import adapt, describe, load, moved
+from exporter.models.registry import adapted, describe, load, moved
 from exporter.models.request import ModelRequest
 from exporter.models.weights import load_into, read_state_dict
 
@@ -52,15 +51,7 @@ def load_vit(request: ModelRequest, device: str = "cpu") -> PrunableViT:
         if key in weights and weights[key].shape == value.shape:
             weights[key] = value
     network.load_state_dict(weights)
-    named = checkpoint_names(request.checkpoint)
-    vit = adapt(
-        network,
-        source.name,
-        source.preprocessing,
-        class_names=named,
-        sources=source.sources,
-        head=source.head,
-    )
+    vit = adapted(network, request, source)
     vit = with_weights(vit, depth, state, str(request.checkpoint), source.requested)
     moved(vit.model, device)
     check_border(vit)

@@ -92,7 +92,7 @@ def load(request: ModelRequest, device: str = "cpu") -> PrunableViT:
         log_activation(source.architecture, model, source.model_kwargs)
     # The adapter is made last: it may hold tables that the model computes on the device of its weights.
     with running_with(request.model_kwargs, source.name):
-        vit = _adapted(moved(model, device), request, source)
+        vit = adapted(moved(model, device), request, source)
     check_border(vit, None if reference is None else moved(reference, device))
     log_guess(vit.spec)
     return vit
@@ -123,7 +123,7 @@ def describe(request: ModelRequest) -> PrunableViT:
         source = _with_classes(source, class_count(read_state_dict(source.checkpoint)))
     network = create(source, device="meta")
     with running_with(request.model_kwargs, source.name):
-        return _adapted(network, request, source)
+        return adapted(network, request, source)
 
 
 def support_of(request: ModelRequest) -> Answer:
@@ -200,7 +200,7 @@ def _adapter_of(model: nn.Module, name: str) -> Adapter:
     raise ModelError(name, got, "a ViT of a known family", hint)
 
 
-def _adapted(network: nn.Module, request: ModelRequest, source: Source) -> PrunableViT:
+def adapted(network: nn.Module, request: ModelRequest, source: Source) -> PrunableViT:
     """Wrap a requested network; the names of its classes come with its weights, else with its name."""
     file, texts = request.checkpoint, request.text_embeddings
     saved = NAMELESS if file is None else checkpoint_names(file)
