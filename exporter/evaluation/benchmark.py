@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
-from typing import Protocol, TypeAlias, TypeVar
+from typing import TypeAlias, TypeVar
 
 import numpy as np
 
@@ -20,7 +20,6 @@ from exporter.runtimes.tensorrt.trtexec import Load
 from exporter.tensor_names import Array
 
 KeyT = TypeVar("KeyT")
-PointT = TypeVar("PointT", bound="Tradable")
 # Returns seconds, from any start.
 Clock: TypeAlias = Callable[[], float]
 
@@ -205,21 +204,9 @@ class TradePoint:
     front: bool = False
 
 
-class Tradable(Protocol):
-    """A model of which speed and loss are known."""
-
-    @property
-    def images_per_s(self) -> float:
-        """Its speed."""
-
-    @property
-    def loss_points(self) -> float:
-        """What it loses, in points."""
-
-
-def front_of(points: Iterable[PointT]) -> tuple[PointT, ...]:
+def front_of(points: Iterable[TradePoint]) -> tuple[TradePoint, ...]:
     """Return the models that no other one beats in both speed and loss, fastest first; of equal ones the first."""
-    front: list[PointT] = []
+    front: list[TradePoint] = []
     for point in sorted(
         points, key=lambda point: (-point.images_per_s, point.loss_points)
     ):

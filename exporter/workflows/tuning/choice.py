@@ -11,7 +11,7 @@ from msgspec import Meta
 
 from exporter.errors import RecipeError
 from exporter.evaluation.accuracy import Predictions
-from exporter.evaluation.benchmark import Ratio, Throughput, ratio_of
+from exporter.evaluation.benchmark import Ratio, Throughput, TradePoint, ratio_of
 from exporter.evaluation.loss import PairResult, compare_predictions, loss_of
 from exporter.intervals import least_images, loss_bound, loss_interval
 from exporter.records import Pair
@@ -118,6 +118,13 @@ class Point:
     def loss_points(self) -> float:
         """The loss, in points: images without labels have the unpruned model's."""
         return self.loss.loss_points or 0.0
+
+    @property
+    def trade_point(self) -> TradePoint:
+        """Its speed and its loss, two standard errors to each side."""
+        loss = self.loss_points
+        limits = (2 * loss - self.margin_points, self.margin_points)
+        return TradePoint(self.candidate.label, self.images_per_s, loss, limits)
 
 
 @dataclass(frozen=True)

@@ -117,6 +117,7 @@ class Search:
                 candidates += self.listed(way, worth[0], count)
                 advance(done, len(ways))
         points = self.points(candidates, worth, early, on_points)
+        front = front_of(point.trade_point for point in points)
         choice = chosen(points, settings)
         return TuneResult(
             model=self.network.full.spec.name,
@@ -125,7 +126,7 @@ class Search:
             images=len(self.answers(UNPRUNED, "screen", "rest").labels),
             unpruned=rates,
             tried=points,
-            front=tuple(point.candidate.label for point in front_of(points)),
+            front=tuple(point.label for point in front),
             choice=choice,
             judged=None if choice is None else self.judged(choice),
             skipped=dict(sorted(self.skipped.items())),

@@ -16,7 +16,7 @@ from exporter.data.images import (
 )
 from exporter.data.source import class_mismatch
 from exporter.errors import ImageError, ModelError, RecipeError
-from exporter.evaluation.benchmark import TradeOff, TradePoint
+from exporter.evaluation.benchmark import TradeOff
 from exporter.files import PathLike, writable_folder, written_beside
 from exporter.formats.canonical_json import save_json
 from exporter.formats.large_onnx import files_of
@@ -310,17 +310,11 @@ def _save_unpruned(search: Search, choice: Candidate, folder: Path) -> None:
 
 
 def _trade_off(result: TuneResult, batch: int) -> TradeOff:
-    """Return every measured point with its loss on the search half, two standard errors to each side."""
+    """Return every measured point with its loss on the search half."""
     points = []
-    for point in result.tried:
-        name = point.candidate.label
-        loss = point.loss_points
-        margin = point.margin_points
-        limits = (2 * loss - margin, margin)
-        on_front = name in result.front
-        points.append(
-            TradePoint(name, point.images_per_s, loss, limits, front=on_front)
-        )
+    for tried in result.tried:
+        point = tried.trade_point
+        points.append(replace(point, front=point.label in result.front))
     metric, images = result.settings.metric, result.images
     return TradeOff(batch, metric, images, result.unpruned, tuple(points))
 
