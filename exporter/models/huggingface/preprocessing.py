@@ -12,8 +12,6 @@ from exporter.models.spec import crop_share, preprocessing_from
 from exporter.tensor_names import Array
 from exporter.vocabulary import CropMode, CropRounding
 
-# By Pillow's numbers.
-RESAMPLING = ("nearest", "lanczos", "bilinear", "bicubic", "box", "hamming")
 # Of those settings that begin so; the others change no pixel, or the proof refuses the processor.
 STEPS = ("do_resize", "do_center_crop", "do_rescale", "do_normalize", "do_convert_rgb")
 
@@ -47,7 +45,7 @@ def preprocessing_of(processor: Any, source: str) -> dict[str, Any]:
     values = {
         **_geometry(processor, (height, width), source),
         **_scale(processor),
-        "interpolation": RESAMPLING[int(processor.resample)],
+        "interpolation": Image.Resampling(processor.resample).name.lower(),
         "input_size": (3, height, width),
     }
     try:

@@ -40,15 +40,6 @@ WEIGHTS = "_data"
 JS_CONFIG, EXTERNAL = "transformers.js_config", "use_external_data_format"
 # By which models and schedules are told apart.
 TOLD_APART = ("method", "schedule_sha256", "weights_sha256")
-# Pillow's numbers of its filters.
-RESAMPLING = {
-    "nearest": 0,
-    "lanczos": 1,
-    "bilinear": 2,
-    "bicubic": 3,
-    "box": 4,
-    "hamming": 5,
-}
 
 
 @dataclass(frozen=True)
@@ -192,6 +183,8 @@ def processor_of(preprocessing: Preprocessing, source: str) -> dict[str, Any]:
     Raises:
         ArtefactError: It has none for this preprocessing.
     """
+    from PIL import Image  # noqa: PLC0415  (`--help` opens no image)
+
     _, height, width = preprocessing.input_size
     scaled, mode = preprocessing.scaled, preprocessing.crop_mode
     _check_crop(preprocessing, source)
@@ -201,7 +194,7 @@ def processor_of(preprocessing: Preprocessing, source: str) -> dict[str, Any]:
         "do_convert_rgb": True,
         "do_resize": mode != CropMode.NONE,
         "size": {"shortest_edge": scaled[0]} if mode == CropMode.CENTER else size,
-        "resample": RESAMPLING[preprocessing.interpolation],
+        "resample": int(Image.Resampling[preprocessing.interpolation.name]),
         "do_center_crop": mode != CropMode.SQUASH or scaled != (height, width),
         "crop_size": {"height": height, "width": width},
         "do_rescale": True,
