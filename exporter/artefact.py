@@ -100,11 +100,29 @@ def tensors_of(output: Output, *, counted: bool) -> tuple[str, ...]:
 
 def output_names(spec: ModelSpec, schedule: Schedule) -> tuple[str, ...]:
     """Return the tensors that a pruned model returns, in order; with token counts if these depend on the image."""
-    names = list[str]()
+    return tuple(output_shapes(spec, schedule))
+
+
+def output_shapes(
+    spec: ModelSpec, schedule: Schedule, *, padded: bool = False
+) -> dict[str, tuple[int | None, ...]]:
+    """Return the sizes of each of `output_names` behind the batch.
+
+    None depends on the image; if `padded`, it is the largest number of tokens.
+    """
+    shapes: dict[str, tuple[int | None, ...]] = {}
     for output in spec.outputs:
-        varies = schedule.adaptive and schedule.left_after(output.layer) is None
-        names += tensors_of(output, counted=varies)
-    return tuple(names)
+        sizes: list[tuple[int | None, ...]] = [(output.channels,)]
+        left = schedule.left_after(output.layer)
+        names = tensors_of(output, counted=left is None)
+        if output.kind == OutputKind.TOKENS:
+            if padded:
+                left = schedule.keep[(output.layer or spec.depth) - 1]
+            sizes = [(left, output.channels), (left,), ()]
+        elif output.kind == OutputKind.GRID:
+            sizes = [(spec.num_patches, output.channels)]
+        shapes |= zip(names, sizes, strict=False)
+    return shapes
 
 
 def to_grid(

@@ -9,7 +9,7 @@ import onnx
 from onnx import shape_inference
 
 import exporter
-from exporter.artefact import Artefact, tensors_of, to_metadata
+from exporter.artefact import Artefact, output_shapes, to_metadata
 from exporter.errors import ArtefactError, ModelError, reason_of
 from exporter.formats.large_onnx import checkable
 from exporter.lowering.decisions import scoring_nodes
@@ -23,7 +23,7 @@ from exporter.tensor_names import (
     rows_of,
     tokens_name,
 )
-from exporter.vocabulary import Layout, OutputKind
+from exporter.vocabulary import Layout
 
 
 def stamp(model: onnx.ModelProto, artefact: Artefact) -> onnx.ModelProto:
@@ -218,24 +218,8 @@ def _expected(artefact: Artefact) -> Shapes:
             if artefact.layout != Layout.PACKED or not schedule.adaptive:
                 shapes[tokens_name(layer)] = [left]
                 shapes |= _decision(artefact, layer, tokens, left)
-    return shapes | _given(artefact)
-
-
-def _given(artefact: Artefact) -> Shapes:
-    shapes: Shapes = {}
-    schedule = artefact.schedule
-    for output in artefact.spec.outputs:
-        rows: list[Sizes] = [["batch", output.channels]]
-        left = schedule.left_after(output.layer)
-        if output.kind == OutputKind.TOKENS:
-            most = schedule.keep[(output.layer or artefact.spec.depth) - 1]
-            patches = left if artefact.follows_image else most
-            rows = [["batch", patches, output.channels], ["batch", patches], ["batch"]]
-        elif output.kind == OutputKind.GRID:
-            rows = [["batch", artefact.spec.num_patches, output.channels]]
-        names = tensors_of(output, counted=schedule.adaptive and left is None)
-        shapes |= {name: [shape] for name, shape in zip(names, rows, strict=False)}
-    return shapes
+    given = output_shapes(spec, schedule, padded=not artefact.follows_image)
+    return shapes | {name: [["batch", *sizes]] for name, sizes in given.items()}
 
 
 def _decision(

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 
-from exporter.artefact import tensors_of
+from exporter.artefact import output_shapes, tensors_of
 from exporter.errors import ParityError
 from exporter.records import ModelSpec, Output, Schedule
 from exporter.runtimes.base import Feed, Runner, TensorInfo
@@ -21,7 +21,6 @@ from exporter.tensor_names import (
     keep_name,
     score_name,
     token_count_name,
-    token_positions_name,
 )
 from exporter.vocabulary import OutputKind
 
@@ -64,17 +63,11 @@ class PlaybackRunner(Runner):
 
 def recorded(spec: ModelSpec, schedule: Schedule) -> Iterator[TensorInfo]:
     """Yield what PyTorch's model gives for images: its outputs, and of each pruning layer the decisions."""
-    for output in spec.outputs:
-        if output.kind != OutputKind.TOKENS:
-            rows = (schedule.num_patches,) if output.kind == OutputKind.GRID else ()
-            yield TensorInfo(output.name, ("batch", *rows, output.channels), "float32")
-            continue
-        patches = schedule.left_after(output.layer)
-        left = "" if patches is None else patches
-        yield TensorInfo(output.name, ("batch", left, output.channels), "float32")
-        yield TensorInfo(token_positions_name(output.name), ("batch", left), "int64")
-        if schedule.adaptive and patches is None:
-            yield TensorInfo(token_count_name(output.name), ("batch",), "int64")
+    values = {output.name for output in spec.outputs}
+    for name, shape in output_shapes(spec, schedule).items():
+        sizes = ("" if size is None else size for size in shape)
+        kind = "float32" if name in values else "int64"
+        yield TensorInfo(name, ("batch", *sizes), kind)
     for layer in schedule.pruning_layers:
         # Sizes that depend on the images have no name: they equal no other size.
         left, scored = (
