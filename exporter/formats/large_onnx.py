@@ -53,24 +53,21 @@ def save_onnx(model: "ModelProto", path: Path, ending: str = DATA) -> None:
             if _is_external(tensor):  # it refers to a file that there is
                 light.graph.initializer.append(tensor)
                 continue
-            _refer(light.graph.initializer.add(), tensor, data.name, file.tell())
+            reference = _copied(tensor, "raw_data")
+            refer(reference, data.name, file.tell(), len(tensor.raw_data))
+            light.graph.initializer.append(reference)
             file.write(tensor.raw_data)
     with written_beside(path) as partial:
         partial.write_bytes(light.SerializeToString(deterministic=True))
 
 
-def _refer(reference: Any, tensor: Any, file: str, offset: int) -> None:
-    """Make a tensor the reference to another one's bytes in a file."""
-    reference.name, reference.data_type = tensor.name, tensor.data_type
-    reference.dims.extend(tensor.dims)
-    reference.data_location = reference.EXTERNAL
-    place = {
-        "location": file,
-        "offset": str(offset),
-        "length": str(len(tensor.raw_data)),
-    }
+def refer(tensor: Any, file: str, offset: int, length: int) -> None:
+    """Let the values of a tensor be bytes of a file."""
+    tensor.ClearField("raw_data")
+    tensor.data_location = tensor.EXTERNAL
+    place = {"location": file, "offset": str(offset), "length": str(length)}
     for key, value in place.items():
-        reference.external_data.add(key=key, value=value)
+        tensor.external_data.add(key=key, value=value)
 
 
 def data_path(path: Path, ending: str = DATA) -> Path:

@@ -19,7 +19,7 @@ import onnx_graphsurgeon as gs
 
 from exporter.artefact import Artefact, artefact_of
 from exporter.errors import ArtefactError
-from exporter.formats.large_onnx import LEAST_BYTES, save_onnx
+from exporter.formats.large_onnx import LEAST_BYTES, refer, save_onnx
 from exporter.lowering.graph import Builder, import_graph, rewire, sort_nodes
 from exporter.lowering.passes.counting import Slots, write_survivors
 from exporter.lowering.passes.selection import behind_prefix, prefix_rows
@@ -320,7 +320,9 @@ def save_instrumented(path: Path) -> dict[str, str]:
         del variant.metadata_props[:]
         variant.metadata_props.extend(model.metadata_props)
         for tensor in variant.graph.initializer:
-            _point(tensor, path.name, offsets)
+            raw = tensor.raw_data
+            if raw in offsets:
+                refer(tensor, path.name, offsets[raw], len(raw))
         place = instrumented_path(path, role)
         save_onnx(variant, place)
         names[role] = place.name
@@ -341,15 +343,3 @@ def _offsets(model: onnx.ModelProto, content: bytes) -> dict[bytes, int]:
             offsets[raw] = content.index(raw, start)
             start = offsets[raw] + len(raw)
     return offsets
-
-
-def _point(tensor: onnx.TensorProto, file: str, offsets: Mapping[bytes, int]) -> None:
-    """Replace a tensor's bytes by the place of the same bytes in the shipped file."""
-    raw = tensor.raw_data
-    if raw not in offsets:
-        return
-    tensor.ClearField("raw_data")
-    tensor.data_location = onnx.TensorProto.EXTERNAL
-    place = {"location": file, "offset": str(offsets[raw]), "length": str(len(raw))}
-    for key, value in place.items():
-        tensor.external_data.add(key=key, value=value)
