@@ -61,9 +61,10 @@ class Tokens(ABC):
     live: Tensor | None
     sizes: Tensor | None = None
 
-    @abstractmethod
     def through(self, block: BlockParts) -> "Tokens":
         """A whole block."""
+        tokens = self if block.attention is None else self.attention(block)[0]
+        return tokens.mlp(block)
 
     @abstractmethod
     def attention(self, block: BlockParts) -> tuple["Tokens", Seen]:
@@ -228,11 +229,10 @@ class Grid(Tokens):
         return replace(self, values=values, positions=positions)
 
     @override
-    def through(self, block: BlockParts) -> "Grid":
+    def through(self, block: BlockParts) -> Tokens:
         if self.live is None and self.key_bias is None:
             return replace(self, values=whole_block(block, self.values, self.positions))
-        grid = self if block.attention is None else self.attention(block)[0]
-        return grid.mlp(block)
+        return super().through(block)
 
     @override
     def attention(self, block: BlockParts) -> tuple["Grid", Seen]:
@@ -320,11 +320,6 @@ class Packed(Tokens):
         return _packed(
             grid.values.flatten(0, 1), grid.prefix, slots, positions, decision
         )
-
-    @override
-    def through(self, block: BlockParts) -> "Packed":
-        packed = self if block.attention is None else self.attention(block)[0]
-        return packed.mlp(block)
 
     @override
     def attention(self, block: BlockParts) -> tuple["Packed", Seen]:

@@ -136,7 +136,7 @@ def test_a_block_without_attention_is_its_mlp(packed: bool) -> None:
         through = (
             Packed.of(grid, first).through(block).rows()
             if packed
-            else grid.reduce(first).through(block).values
+            else grid.reduce(first).through(block).rows()
         )
         reduced = grid.reduce(first)
         expected = mlp_half(block, reduced.values)[reduced.live]
