@@ -5,6 +5,7 @@ expand them; only CdfRetain may remain, as a node with a function body.
 """
 
 from collections.abc import Callable
+from inspect import Parameter, Signature
 from typing import Any
 
 import torch
@@ -106,20 +107,6 @@ MERGE_TOKENS = "MergeTokens"
 PACK_TOKENS = "PackTokens"
 PAIR_TOKENS = "PairTokens"
 TAKE_TOKENS = "TakeTokens"
-# Those that no shipped file has.
-MARKERS = (
-    ATTENTION,
-    CLASS_ROW,
-    DISSIMILARITY,
-    KEEP_TOP_K,
-    MERGE_INTO,
-    MERGE_TOKENS,
-    PACK_TOKENS,
-    PAIR_TOKENS,
-    ATTENTION_RECEIVED,
-    TAKE_TOKENS,
-)
-
 _TENSOR = ("Tensor", ["tensor(float)", "tensor(int64)", "tensor(bool)"], "")
 _ATTRIBUTES = {
     int: OpSchema.AttrType.INT,
@@ -127,6 +114,8 @@ _ATTRIBUTES = {
     str: OpSchema.AttrType.STRING,
     list: OpSchema.AttrType.INTS,
 }
+# By their names in PyTorch's schemas.
+_NUMBERS = {"int": int, "float": float}
 
 
 def _marker(kind: str, *inputs: Any, results: int = 1, **attributes: Any) -> Any:
@@ -152,62 +141,27 @@ def _marker(kind: str, *inputs: Any, results: int = 1, **attributes: Any) -> Any
     return values.Op(values.Opset(DOMAIN, 1), kind, schema)(*operands, **attributes)
 
 
-def _class_row(query: Any, key: Any, scale: float, num_class_tokens: int) -> Any:
-    return _marker(
-        CLASS_ROW, query, key, scale=scale, num_class_tokens=num_class_tokens
+def _translation(kind: str, operator: Any, **attributes: Any) -> Callable[..., Any]:
+    """Return the translation of an operator of ours to a marker: tensors are its inputs, numbers its attributes."""
+    schema = operator._schema
+    types = {
+        argument.name: _NUMBERS.get(str(argument.type), Any)
+        for argument in schema.arguments
+    }
+    signature = Signature(
+        [Parameter(name, Parameter.POSITIONAL_OR_KEYWORD) for name in types]
     )
 
+    def translate(*operands: Any, **named: Any) -> Any:
+        values = signature.bind(*operands, **named).arguments
+        inputs = [values.pop(name) for name, type_ in types.items() if type_ is Any]
+        results = len(schema.returns)
+        return _marker(kind, *inputs, results=results, **values, **attributes)
 
-def _received(query: Any, key: Any, key_bias: Any, scale: float, stride: int) -> Any:
-    return _marker(ATTENTION_RECEIVED, query, key, key_bias, scale=scale, stride=stride)
-
-
-def _dissimilarity(key: Any, live: Any, num_prefix_tokens: int) -> Any:
-    return _marker(DISSIMILARITY, key, live, num_prefix_tokens=num_prefix_tokens)
-
-
-def _keep_top_k(score: Any, k: int) -> Any:
-    return _marker(KEEP_TOP_K, score, k=k)
-
-
-def _take_tokens(tokens: Any, keep: Any, num_prefix_tokens: int) -> Any:
-    return _marker(TAKE_TOKENS, tokens, keep, num_prefix_tokens=num_prefix_tokens)
-
-
-def _merge_into(key: Any, keep: Any, num_prefix_tokens: int) -> Any:
-    return _marker(
-        MERGE_INTO, key, keep, results=2, num_prefix_tokens=num_prefix_tokens
-    )
-
-
-def _merge_tokens(
-    tokens: Any, into: Any, sizes: Any, kept: int, num_prefix_tokens: int
-) -> Any:
-    attributes = {"kept": kept, "num_prefix_tokens": num_prefix_tokens}
-    return _marker(MERGE_TOKENS, tokens, into, sizes, results=2, **attributes)
-
-
-def _pair_tokens(key: Any, sizes: Any, keep: int, num_prefix_tokens: int) -> Any:
-    return _marker(
-        PAIR_TOKENS,
-        key,
-        sizes,
-        results=4,
-        kept=keep,
-        num_prefix_tokens=num_prefix_tokens,
-    )
-
-
-def _pack_tokens(slots: Any, index: Any, count: Any, num_prefix_tokens: int) -> Any:
-    return _marker(
-        PACK_TOKENS, slots, index, count, results=4, num_prefix_tokens=num_prefix_tokens
-    )
-
-
-def _cdf_retain(score: Any, valid_count: Any, mass: float) -> Any:
-    return _marker(
-        CDF_RETAIN, score, valid_count, results=3, mass=mass, **PLUGIN_ATTRIBUTES
-    )
+    # torch.onnx calls it by this signature; what is annotated as a number is an attribute.
+    translate.__signature__ = signature  # type: ignore[attr-defined]
+    translate.__annotations__ = {**types, "return": Any}
+    return translate
 
 
 def _cdf_retain_padded(score: Any, valid_count: Any, mass: float, width: int) -> Any:
@@ -234,17 +188,25 @@ def _attention(  # noqa: PLR0917  (as the torch operator has them)
     return _marker(ATTENTION, query, key, value, attn_mask, scale=scale)
 
 
+# The operators of ours by their markers.
+OPERATORS = {
+    CLASS_ROW: torch.ops.star.class_row.default,
+    ATTENTION_RECEIVED: torch.ops.star.received.default,
+    DISSIMILARITY: torch.ops.star.dissimilarity.default,
+    KEEP_TOP_K: torch.ops.star.keep_top_k.default,
+    TAKE_TOKENS: torch.ops.star.take_tokens.default,
+    MERGE_INTO: torch.ops.star.merge_into.default,
+    MERGE_TOKENS: torch.ops.star.merge_tokens.default,
+    PAIR_TOKENS: torch.ops.star.pair_tokens.default,
+    PACK_TOKENS: torch.ops.star.pack_tokens.default,
+}
+# Those that no shipped file has.
+MARKERS = (ATTENTION, *OPERATORS)
+_CDF_RETAIN = torch.ops.star.cdf_retain.default
+
 TRANSLATIONS: dict[Callable[..., Any], Callable[..., Any]] = {
-    torch.ops.star.class_row.default: _class_row,
-    torch.ops.star.received.default: _received,
-    torch.ops.star.dissimilarity.default: _dissimilarity,
-    torch.ops.star.keep_top_k.default: _keep_top_k,
-    torch.ops.star.take_tokens.default: _take_tokens,
-    torch.ops.star.merge_into.default: _merge_into,
-    torch.ops.star.merge_tokens.default: _merge_tokens,
-    torch.ops.star.pair_tokens.default: _pair_tokens,
-    torch.ops.star.pack_tokens.default: _pack_tokens,
-    torch.ops.star.cdf_retain.default: _cdf_retain,
+    **{operator: _translation(kind, operator) for kind, operator in OPERATORS.items()},
+    _CDF_RETAIN: _translation(CDF_RETAIN, _CDF_RETAIN, **PLUGIN_ATTRIBUTES),
     torch.ops.star.cdf_retain_padded.default: _cdf_retain_padded,
     torch.ops.aten.scaled_dot_product_attention.default: _attention,
     **STANDARD,

@@ -131,13 +131,13 @@ PAIR_SCORE = 1e4
 
 
 @operator(
-    "pair_tokens(Tensor key, Tensor? sizes, SymInt keep, SymInt num_prefix_tokens)"
+    "pair_tokens(Tensor key, Tensor? sizes, SymInt kept, SymInt num_prefix_tokens)"
     " -> (Tensor, Tensor, Tensor, Tensor)"
 )
 def pair_tokens(
     key: Float[Tensor, "b h t c"],
     sizes: Float[Tensor, "b t"] | None,
-    keep: int,
+    kept: int,
     num_prefix_tokens: int,
 ) -> tuple[
     Int[Tensor, "b k"], Int[Tensor, "b n"], Float[Tensor, "b n"], Float[Tensor, "b n"]
@@ -154,12 +154,12 @@ def pair_tokens(
         key: What is compared of all tokens, prefix tokens first: the mean over heads of their keys, or the tokens
             themselves, of one head.
         sizes: How many patches each token stands for; None: their cosine alone says how alike two are.
-        keep: Number of survivors, at least one.
+        kept: Number of survivors, at least one.
         num_prefix_tokens: Tokens before the first patch.
 
     Returns:
         The survivors, in ToMe's order: the patches of the first set that stay, ascending, then the second set.
-        The index of the survivor that each patch joins, from 0 to keep − 1; a survivor joins itself.
+        The index of the survivor that each patch joins, from 0 to kept − 1; a survivor joins itself.
         The score by which patches stay: how unlike they are to the patch that they would join, PAIR_SCORE for the
         second set.
         By how much they are more alike to it than to any other: WIDEST_GAP for a survivor, and where there is no
@@ -167,7 +167,7 @@ def pair_tokens(
     """
     patch_keys = directions(key, num_prefix_tokens)
     batch, patches = patch_keys.shape[:2]
-    second = joined_patches(patches, keep, num_prefix_tokens)
+    second = joined_patches(patches, kept, num_prefix_tokens)
     places = torch.arange(patches, device=key.device)
     joined = places[second.start :: second.step]
     joins = torch.ones_like(places, dtype=torch.bool).index_fill(0, joined, False)
@@ -178,7 +178,7 @@ def pair_tokens(
         rows, columns = weight[:, joining, None], weight[:, None, joined]
         alike = (alike - 1.0) * rows * columns
     best = alike.amax(dim=-1)
-    staying = keep - len(joined)
+    staying = kept - len(joined)
     stay = keep_top_k(-best, staying)
     index = torch.cat([joining[stay], joined.expand(batch, -1)], dim=1)
     # The place in the first set of each patch; entries of the second set are overwritten.
@@ -190,17 +190,17 @@ def pair_tokens(
     score = -best[:, by_patch]
     gap = (best - next_best)[:, by_patch]
     score[:, joined] = PAIR_SCORE
-    into = into.scatter(1, index, places[:keep].expand(batch, -1))
+    into = into.scatter(1, index, places[:kept].expand(batch, -1))
     return index, into, score, gap.scatter(1, index, WIDEST_GAP)
 
 
 @pair_tokens.register_fake
 def _(
-    key: Tensor, sizes: Tensor | None, keep: int, num_prefix_tokens: int
+    key: Tensor, sizes: Tensor | None, kept: int, num_prefix_tokens: int
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     batch = key.shape[0]
     patches = key.shape[2] - num_prefix_tokens
-    index = key.new_empty((batch, keep), dtype=torch.int64)
+    index = key.new_empty((batch, kept), dtype=torch.int64)
     into = key.new_empty((batch, patches), dtype=torch.int64)
     score, gap = (
         key.new_empty((batch, patches), dtype=torch.float32) for _ in range(2)
