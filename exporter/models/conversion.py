@@ -50,6 +50,8 @@ PLACES = {
 KERNELS = tuple(kernel for _, kernel in PLACES.values())
 # Positions in front of those that the network has too, by a key that tells of them.
 MORE_POSITIONS = {"register_tokens": 1, "beit3.encoder.embed_positions.A.weight": 2}
+# A head of one linear layer: timm's, torchvision's, or its owner's, alone or at a place of a Sequential.
+HEAD = re.compile(r"heads?(?:\.head|\.(\d+))?\.(?:weight|bias)")
 # Keys of open_clip's image encoders; in its whole models they start with `visual.`.
 TOWERS = ("class_embedding", "trunk.pos_embed")
 
@@ -180,6 +182,26 @@ def check_size(
     if img_size in arguments and len(set(grid)) > 1 and math.isqrt(count) ** 2 == count:
         text = "%s: its %d positions are read as a grid of %s"
         logger.warning(text, source, count, _by(grid))
+
+
+def with_own_head(
+    state: Mapping[str, Tensor], model: nn.Module, source: str
+) -> dict[str, Tensor]:
+    """Return the weights with those of a head of one layer under the network's keys.
+
+    One line is logged where something without weights may stand before it, which the network does not have.
+    """
+    ours = sorted(filter(HEAD.fullmatch, model.state_dict()))
+    theirs = sorted(filter(HEAD.fullmatch, state))
+    parts = [[key.rpartition(".")[2] for key in keys] for keys in (ours, theirs)]
+    if parts[0] != parts[1] or ours == theirs:
+        return dict(state)
+    match = HEAD.fullmatch(theirs[0])
+    if match and int(match[1] or 0):
+        text = "%s: %s is taken for the whole head: only dropout is right before it"
+        logger.warning(text, source, theirs[-1])
+    names = dict(zip(theirs, ours, strict=True))
+    return {names.get(key, key): value for key, value in state.items()}
 
 
 def to_own_keys(state: Mapping[str, Tensor], model: nn.Module) -> dict[str, Tensor]:

@@ -197,6 +197,10 @@ def _adapter_of(model: nn.Module, name: str) -> Adapter:
         got = f"{got}: {NOT_ADAPTED[type(model)]}"
     is_open_clip = type(model).__module__.startswith("open_clip.")
     hint = OPEN_CLIP if is_open_clip else "or write an adapter: docs/models.md"
+    for place, part in model.named_modules():
+        if isinstance(part, tuple(ADAPTERS)):
+            hint = f"put a head into its {place}, a {type(part).__name__}, and give that one; {hint}"
+            break
     raise ModelError(name, got, "a ViT of a known family", hint)
 
 

@@ -24,9 +24,11 @@ from torch.nn.parameter import is_lazy
 from exporter.errors import CheckpointError, reason_of
 from exporter.files import regular
 from exporter.models.conversion import (
+    HEAD,
     check_size,
     own_part,
     to_own_keys,
+    with_own_head,
     without_shared_prefix,
 )
 
@@ -55,8 +57,10 @@ UNREADABLE = (
 # Keys of the weights in checkpoints: DeiT and STAR "model", TokenLabeling "state_dict_ema", timm "state_dict".
 WRAPPERS = ("model_ema", "state_dict_ema", "model", "state_dict", "module")
 
-# The key of a classifier's weights: timm's, that of its larger heads, and torchvision's.
-HEAD = re.compile(r"(?:^|\.)head\.weight$")
+# What to do with a network whose head is beside it.
+HEAD_BESIDE = "put them into the network, e.g. model.backbone.head = model.head, and save model.backbone alone"
+# The key of a classifier's weights, wherever a network is.
+HEAD_WEIGHT = re.compile(rf"(?:^|\.){HEAD.pattern}$")
 
 # Keys that tell of weights which are not whole: what they belong to, and what to do.
 ADAPTER = "an adapter of PEFT that is not merged"
@@ -133,7 +137,7 @@ def class_count(state: Mapping[str, Tensor]) -> int | None:
     heads = {
         key: len(value)
         for key, value in state.items()
-        if HEAD.search(key) and value.ndim == 2
+        if HEAD_WEIGHT.search(key) and value.ndim == 2
     }
     depth = min((key.count(".") for key in heads), default=0)
     counts = {count for key, count in heads.items() if key.count(".") == depth}
@@ -161,7 +165,7 @@ def load_into(
                 got = f"{key} without values"
                 raise CheckpointError(source, got, "the weights of a whole model", JOIN)
         check_size(weights, model, arguments, source)
-        weights = to_own_keys(weights, model)
+        weights = to_own_keys(with_own_head(weights, model, source), model)
     except UNREADABLE as error:
         raise CheckpointError(source, reason_of(error), expected) from None
     differences = []
@@ -172,7 +176,12 @@ def load_into(
             names = f"{', '.join(sorted(keys)[:3])}{', …' if len(keys) > 3 else ''}"
             differences.append(f"{len(keys)} keys {difference} ({names})")
     if differences:
-        raise CheckpointError(source, "; ".join(differences), expected)
+        places = [f".{key}" for key in state]
+        is_beside = missing and all(
+            any(place.endswith(f".{key}") for place in places) for key in missing
+        )
+        got, hint = "; ".join(differences), HEAD_BESIDE if is_beside else ""
+        raise CheckpointError(source, got, expected, hint)
     for key, target in targets.items():
         _check_fits(key, weights[key], target, source)
     check_finite(weights, source)

@@ -326,6 +326,8 @@ def test_a_wrapper_that_changes_something_is_refused() -> None:
         exporter.load_model(Module(model, 2.0))
     with pytest.raises(ModelError, match="a Sequential, which has no adapter"):
         exporter.load_model(nn.Sequential(nn.Conv2d(3, 3, 1), model))
+    with pytest.raises(ModelError, match="put a head into its 0, a Small, and give"):
+        exporter.load_model(nn.Sequential(model, nn.Linear(3, 3)))
     with pytest.raises(ModelError, match="got the embedding of patches differs"):
         exporter.load_model(nn.Sequential(nn.ReLU(), model))
 

@@ -15,6 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from safetensors.torch import save_file
 from torch import nn
+from torchvision.models import VisionTransformer as TorchvisionNetwork
 
 from exporter.errors import CheckpointError
 from exporter.models.base import weights_sha256
@@ -281,6 +282,63 @@ def test_the_class_count_is_the_heads() -> None:
         is None
     )
     assert class_count({}) is None
+
+
+TORCHVISIONS: dict[str, Any] = {
+    "image_size": 16,
+    "patch_size": 8,
+    "num_layers": 1,
+    "num_heads": 2,
+    "hidden_dim": 16,
+    "mlp_dim": 16,
+    "num_classes": 3,
+}
+
+
+@pytest.mark.parametrize("network", ["timm", "torchvision"])
+@pytest.mark.parametrize(
+    ("place", "is_told"), [("", False), (".0", False), (".1", True)]
+)
+def test_a_head_of_one_layer_is_the_networks_wherever_its_owner_has_it(
+    caplog: pytest.LogCaptureFixture, network: str, place: str, is_told: bool
+) -> None:
+    model: nn.Module = make_model(num_classes=3)
+    if network == "torchvision":
+        model = TorchvisionNetwork(**TORCHVISIONS)
+    head = "head" if network == "timm" else "heads.head"
+    state = {
+        key.replace(f"{head}.", f"{head.partition('.')[0]}{place}."): value + 1
+        for key, value in model.state_dict().items()
+    }
+    for prefix in ("", "net."):
+        assert class_count(below(prefix, state)) == 3
+        load_into(model, below(prefix, state), "c")
+        loaded = model.state_dict()[f"{head}.weight"]
+        assert torch.equal(loaded, state[f"{head.partition('.')[0]}{place}.weight"])
+    assert ("is taken for the whole head" in caplog.text) == is_told
+
+
+def test_a_head_of_two_layers_is_refused() -> None:
+    model = make_model(num_classes=3)
+    state = model.state_dict()
+    for part in ("weight", "bias"):
+        state[f"head.2.{part}"] = state.pop(f"head.{part}")
+        state[f"head.0.{part}"] = state[f"head.2.{part}"]
+    with pytest.raises(CheckpointError, match=r"2 keys missing \(head.bias"):
+        load_into(model, state, "c")
+
+
+def test_a_head_beside_its_network_is_to_be_put_into_it() -> None:
+    model = make_model(num_classes=3)
+    state = {
+        key if key.startswith("head.") else f"backbone.{key}": value
+        for key, value in model.state_dict().items()
+    }
+    for prefix in ("", "module."):
+        with pytest.raises(
+            CheckpointError, match=r"model\.backbone\.head = model\.head"
+        ):
+            load_into(model, below(prefix, state), "c")
 
 
 def test_other_keys_are_named() -> None:
