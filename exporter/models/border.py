@@ -88,22 +88,6 @@ def check_border(vit: PrunableViT, model: nn.Module | None = None) -> None:
     vit.compared = [*vit.model.modules()]
 
 
-def checked(vit: PrunableViT) -> PrunableViT:
-    """Return an adapter that computes what its model computes; it is compared now if nobody has done so.
-
-    Raises:
-        ModelError: As of `check_border`, or modules were exchanged since it was compared.
-    """
-    if vit.compared is None:
-        check_border(vit)
-    elif vit.compared != [*vit.model.modules()]:
-        got = "an adapter of modules that its model no longer has"
-        raise ModelError(
-            vit.spec.name, got, "load_model(vit.model), an adapter of what it has"
-        )
-    return vit
-
-
 @dataclass(frozen=True, eq=False)
 class Part:
     """What a part of the adapter gives at its place, and the tokens that it is added to, None for none.

@@ -16,8 +16,10 @@ from torch import Tensor, nn
 from torch.nn.utils import parametrize, prune
 
 from exporter.errors import CheckpointError, ModelError, UserError, reason_of
-from exporter.models.border import LIBRARIES, ROUNDED_WITHIN
+from exporter.models.base import PrunableViT
+from exporter.models.border import LIBRARIES, ROUNDED_WITHIN, check_border
 from exporter.models.huggingface.instances import is_instance
+from exporter.models.weights import check_finite
 
 EXPECTED = "a module of parameters and of layers as their libraries have them"
 MERGE = (
@@ -50,6 +52,26 @@ def computes_in_fp32(model: nn.Module) -> bool:
     """Whether all parameters that are floating-point numbers are of 32 bits."""
     floats = (value for value in model.parameters() if value.is_floating_point())
     return all(value.dtype == torch.float32 for value in floats)
+
+
+def checked(vit: PrunableViT) -> PrunableViT:
+    """Return an adapter that computes what its model computes; it is compared now if nobody has done so.
+
+    Raises:
+        CheckpointError: As of `check_finite`.
+        ModelError: As of `check_border`, or its owner has exchanged modules or precision since it was compared.
+    """
+    check_finite(vit.model.state_dict(), vit.spec.name)
+    if vit.compared is None:
+        check_border(vit)
+    is_same = vit.compared == [*vit.model.modules()]
+    if not is_same or not computes_in_fp32(vit.model):
+        got = "weights that are not in fp32"
+        if not is_same:
+            got = "an adapter of modules that its model no longer has"
+        expected = "load_model(vit.model), an adapter of what it has"
+        raise ModelError(vit.spec.name, got, expected)
+    return vit
 
 
 @torch.no_grad()

@@ -33,9 +33,10 @@ from exporter.files import PathLike
 from exporter.formats.large_onnx import load_whole, save_onnx
 from exporter.lowering.pipeline import lower
 from exporter.models.base import PrunableViT
-from exporter.models.border import check_border, checked
+from exporter.models.border import check_border
 from exporter.models.identity import read_identity
 from exporter.models.own_module import (
+    checked,
     computes_in_fp32,
     copy_of,
     in_one_line,
@@ -250,8 +251,8 @@ def export(
     """
     how = Lowering(lowering) if isinstance(lowering, str) else lowering or Lowering()
     ranges = None
+    spec = checked(pruned.vit).spec
     if images is not None:
-        spec = pruned.vit.spec
         folder = folder_of(images, spec, MOST, noise=not how.row.measures)
         ranges = _pixels(folder, spec, how.input_kind)
     return lower(pruned, how.row, how.input_kind, ranges)
@@ -287,10 +288,8 @@ def check(
         ParityError: There is nothing to compare.
     """
     lowered = model if isinstance(model, onnx.ModelProto) else load_whole(Path(model))
-    kind = artefact_of(lowered).input_kind
-    return check_lowered(
-        pruned, lowered, array_of(images, pruned.vit.spec, kind), threads=threads
-    )
+    kind, spec = artefact_of(lowered).input_kind, checked(pruned.vit).spec
+    return check_lowered(pruned, lowered, array_of(images, spec, kind), threads=threads)
 
 
 def bench(

@@ -15,6 +15,7 @@ from exporter.data.batches import first_images
 from exporter.data.images import list_images
 from exporter.errors import (
     CalibrationError,
+    CheckpointError,
     ImageError,
     ModelError,
     RecipeError,
@@ -202,16 +203,38 @@ def test_weights_that_their_owner_changes_are_other_weights() -> None:
 @pytest.mark.parametrize("exchanged", ["head", "blocks.1", "blocks.0.mlp.act"])
 def test_an_adapter_of_modules_that_were_exchanged_is_refused(exchanged: str) -> None:
     vit = exporter.load_model(make_model(num_classes=3))
-    schedule = exporter.plan(vit, 0.5)
+    schedule, pruned = exporter.plan(vit, 0.5), exporter.dense(vit)
     vit.model.set_submodule(exchanged, nn.Identity())
     for use in (
         exporter.dense,
         exporter.load_model,
         lambda vit: exporter.prune(vit, schedule),
+        lambda _: exporter.export(pruned),
         lambda vit: exporter.calibrate(vit, random_images(vit, 3), ACS_ALONE),
     ):
         with pytest.raises(ModelError, match=r"no longer has \| need load_model\("):
             use(vit)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.float64])
+def test_an_adapter_whose_weights_were_cast_or_broken_is_refused(
+    dtype: torch.dtype,
+) -> None:
+    vit = exporter.load_model(make_model(num_classes=3))
+    pruned = exporter.dense(vit)
+    vit.model.to(dtype)
+    for use in (
+        lambda: exporter.dense(vit),
+        lambda: exporter.export(pruned),
+        lambda: exporter.calibrate(vit, random_images(make_vit(), 3), ACS_ALONE),
+    ):
+        with pytest.raises(ModelError, match=r"not in fp32 \| need load_model\("):
+            use()
+    vit.model.float()
+    exporter.dense(vit)
+    next(vit.model.parameters()).fill_(torch.nan)
+    with pytest.raises(CheckpointError, match="NaN"):
+        exporter.dense(vit)
 
 
 def test_a_target_is_named(tiny_vit: PrunableViT, images: np.ndarray[Any, Any]) -> None:
