@@ -7,12 +7,14 @@ from dataclasses import dataclass, field
 from functools import partial
 from itertools import islice
 from random import getstate, setstate
+from typing import Any
 
 import numpy as np
 import torch
 from accelerate.data_loader import prepare_data_loader
 from PIL import Image
 from timm.data import Mixup, create_transform
+from timm.data.auto_augment import AugmentOp, posterize
 from timm.utils import random_seed
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, Sampler
@@ -114,7 +116,29 @@ def _crop(augmentation: Augmentation, preprocessing: Preprocessing) -> Transform
         re_prob=augmentation.erase,
         re_mode="pixel",
     )
+    for operation in _operations(transform):
+        if operation.aug_fn is posterize:
+            operation.aug_fn = _posterized
     return transform
+
+
+def _operations(part: Any) -> Iterator[AugmentOp]:
+    """Yield the operations of timm's policies within a transform."""
+    if isinstance(part, AugmentOp):
+        yield part
+    elif isinstance(part, list):
+        for inner in part:
+            yield from _operations(inner)
+    else:
+        for name in ("transforms", "ops", "policy"):
+            yield from _operations(getattr(part, name, []))
+
+
+def _posterized(image: Image.Image, bits: int, **options: Any) -> Image.Image:
+    """Keep so many bits of each channel: without any it is black, which Pillow refuses from version 13 on."""
+    if bits:
+        return posterize(image, bits, **options)
+    return Image.new(image.mode, image.size)
 
 
 def _to_input(image: Image.Image, preprocessing: Preprocessing) -> Tensor:

@@ -16,7 +16,7 @@ from exporter.data.images import list_images
 from exporter.data.pixels import normalise, to_input_size, to_pixels
 from exporter.errors import ImageError
 from exporter.records import Preprocessing
-from exporter.training.data import TrainBatches, mixing, transform_of
+from exporter.training.data import TrainBatches, _posterized, mixing, transform_of
 from exporter.training.settings import AUGMENTATIONS, Augmentation, FinetuneSettings
 from exporter.vocabulary import CropMode, Interpolation
 from tests.vits import make_images
@@ -86,6 +86,26 @@ def test_crop_is_timms_recipe(image: Image.Image) -> None:
     expected = theirs(image)
     random_seed(3)
     assert torch.equal(expected, transform_of(settings.augmentation, AUGMENTED)(image))
+
+
+@pytest.mark.parametrize(
+    "policy", ["rand-m10-n8-inc1", "original", "v0", "augmix-m10", "3a"]
+)
+def test_every_strength_of_a_policy_is_an_image(
+    image: Image.Image, policy: str
+) -> None:
+    """Some keep no bit of a channel, which Pillow refuses from version 13 on."""
+    augmentation = replace(AUGMENTATIONS["crop"], auto_augment=policy)
+    transform = transform_of(augmentation, AUGMENTED)
+    random_seed(0)
+    for _ in range(60):
+        assert transform(image).isfinite().all()
+
+
+def test_no_bit_of_a_channel_is_black(image: Image.Image) -> None:
+    pixels = np.asarray(image)
+    for bits, expected in ((0, 0 * pixels), (2, pixels & 0b11000000), (8, pixels)):
+        assert np.array_equal(np.asarray(_posterized(image, bits)), expected)
 
 
 HALF = (0.5, 0.5, 0.5)
