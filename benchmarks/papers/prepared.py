@@ -26,13 +26,17 @@ from exporter.pruning.pruned_vit import PrunedViT
 from exporter.records import Schedule
 from exporter.schedule.macs import dense_macs, schedule_macs
 from exporter.schedule.methods import ACS, METHODS, scorer_named
-from exporter.schedule.plan import manual_schedule, shape_schedule, star_schedule
+from exporter.schedule.plan import (
+    keep_everything,
+    manual_schedule,
+    shape_schedule,
+    star_schedule,
+)
 from exporter.schedule.policy import resolve
 from exporter.schedule.prune import Prune
 from exporter.schedule.rates import rho_for
 from exporter.training.settings import FinetuneSettings
 from exporter.vocabulary import Method
-from exporter.workflows import steps
 from exporter.workflows.finetune import finetune_model
 from exporter.workflows.recipe import Images, Recipe
 
@@ -125,14 +129,15 @@ class Prepared:
 
     @cached_property
     def pruned(self) -> PrunedViT:
-        """The model pruned as the way says, before fine-tuning; unpruned for a way that prunes nothing."""
+        """The model pruned as the way says, before fine-tuning; unpruned for a way that prunes nothing.
+
+        The network may be a structure without weights, whose multiply-adds alone are asked for.
+        """
         if not self.way.drops_patches:
-            return steps.dense(self.network)
-        pruned = steps.prune(self.network, self._schedule(), self.calibration)
-        if self.way.method != BATCH_WIDE:
-            return pruned
+            return PrunedViT(self.network, keep_everything(self.network.spec))
         inter = None if self.calibration is None else self.calibration.inter
-        return BatchWide(self.network, pruned.schedule, inter)
+        kind = BatchWide if self.way.method == BATCH_WIDE else PrunedViT
+        return kind(self.network, self._schedule(), inter)
 
     @property
     def method(self) -> Method:
