@@ -41,6 +41,7 @@ from exporter.schedule.rates import (
     counts_for_cost,
     counts_of_rho,
     ends_of_acs,
+    first_layers,
     manual_rates,
     rates_from_acs,
     rates_of_counts,
@@ -225,7 +226,9 @@ def saving_schedule(
 
 
 def _reducing(spec: ModelSpec, layers: Sequence[int], policy: Policy) -> list[bool]:
-    """Return which layers from 0 on the policy's shape reduces."""
+    """Return which layers from 0 on the policy's shape reduces, of those that may."""
+    if policy.counts == STRETCHED:
+        layers = first_layers(layers)
     return [
         policy.merges_embedded,
         *(layer in layers for layer in range(1, spec.depth + 1)),
@@ -391,15 +394,15 @@ def _warn_of_pooling(policy: Policy, spec: ModelSpec) -> None:
 
 
 def _warn_of_rho(schedule: Schedule, spec: ModelSpec) -> None:
-    """Say where a rho that every layer keeps saves more than most who give it expect."""
+    """Say where a rho that several layers keep saves more than most who give it expect."""
     saved = (
         1.0 - schedule_macs(spec, schedule).total / dense_macs(spec.as_it_came).total
     )
     if saved > MUCH:
         logger.warning(
-            "every layer keeps the share rho, %g: that saves %.0f %% of the multiply-adds; --mac-reduction sets "
+            "%d layers keep the share rho, %g: that saves %.0f %% of the multiply-adds; --mac-reduction sets "
             "this share, and star and tome give rho to their lowest layer alone",
-            *(schedule.rho, 100 * saved),
+            *(len(schedule.pruning_layers), schedule.rho, 100 * saved),
         )
 
 

@@ -219,11 +219,21 @@ def merges_at(share: float) -> bool:
 
 
 def stretched(exponent: float) -> Curve:
-    """Return the curve r^(l^exponent) of layers l; at 1 every layer keeps the same share of what reaches it.
+    """Return the curve r^(l^exponent) of layers l; at 1 each keeps the same share of what reaches it.
 
     The lower the exponent, the more patches reach the last layers, and the fewer the first ones.
     """
     return lambda steepness, layer: float((1.0 - steepness) ** (layer**exponent))
+
+
+# The share of the layers that may prune, the first ones, in which stretched counts fall. With as many multiply-adds
+# saved, more layers take more time, to choose and to merge, and lose no less (docs/results.md).
+FALL_IN = 0.6
+
+
+def first_layers(layers: Sequence[int]) -> Sequence[int]:
+    """Return the layers in which stretched counts fall, of those that may prune."""
+    return layers[: max(1, round(FALL_IN * len(layers)))]
 
 
 STRETCHED = "stretched"

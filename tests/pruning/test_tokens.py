@@ -5,6 +5,7 @@ import torch
 
 from exporter.models.base import attention_half, mlp_half
 from exporter.models.spec import with_outputs
+from exporter.ops.curve import order_of
 from exporter.pruning.pruned_vit import PrunedViT
 from exporter.pruning.tokens import Grid, Packed
 from exporter.schedule.plan import keep_everything, manual_schedule, shape_schedule
@@ -115,9 +116,10 @@ def test_a_merged_patch_has_the_token_that_it_went_into(way: str) -> None:
     )
     with torch.inference_mode():
         trace = PrunedViT(vit, schedule).trace(varied_images(vit, 3))
+    order = order_of(schedule, vit.spec.grid).tolist()
     for image in range(3):
         for patch in range(16):
-            place = patch
+            place = order.index(patch)
             for decision in trace.decisions.values():
                 assert decision.into is not None
                 place = int(decision.into[image, place])

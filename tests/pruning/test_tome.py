@@ -98,6 +98,9 @@ def plain_loop(
             tokens, key = weighted_attention(vit.blocks[layer - 1], tokens, sizes)
         elif not pruned.schedule.embedded:
             continue
+        if kept == pruned.schedule.left[layer - 1] and layer:
+            tokens = mlp_half(vit.blocks[layer - 1], tokens)
+            continue
         if pruned.schedule.method == Method.MATCHING:
             made[layer] = reference_pairs(
                 tokens.numpy(), kept, prefix, sizes if made else None

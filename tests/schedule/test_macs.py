@@ -30,7 +30,7 @@ from exporter.schedule.macs import (
     schedule_macs,
 )
 from exporter.schedule.methods import CLASS, PROBE, RECEIVED, SIMILARITY, Factor
-from exporter.schedule.plan import manual_schedule, shape_schedule, star_schedule
+from exporter.schedule.plan import manual_schedule, star_schedule
 from exporter.schedule.policy import resolve
 from exporter.schedule.prune import Prune
 from exporter.vocabulary import Method
@@ -217,17 +217,18 @@ def test_merging_costs_two_products_more() -> None:
 
 
 @pytest.mark.parametrize(
-    ("settings", "rho"),
-    [(Prune(method=Method.TOME), 0.4), (Prune(merge_embedded=True), 0.75)],
+    ("settings", "first"),
+    [(Prune(method=Method.TOME), 1), (Prune(), 0)],
     ids=["tome", "early"],
 )
 @pytest.mark.parametrize("family", ["vit", "distilled", "registers"])
 def test_pairs_cost_their_similarities_and_the_means(
-    family: str, settings: Prune, rho: float
+    family: str, settings: Prune, first: int
 ) -> None:
     """No class row; a product of mean keys, whose length is that of a head, or of tokens."""
     vit = make_vit(family)
-    pruned = PrunedViT(vit, shape_schedule(vit.spec, rho, resolve(settings)))
+    rates = dict.fromkeys(range(first, vit.spec.depth + 1), 0.75)
+    pruned = PrunedViT(vit, manual_schedule(vit.spec, rates, resolve(settings)))
     # Pairs and means are one operator each, which the counter does not look into.
     assert counted(lambda: pruned(random_images(vit, 1))) == pruned.macs.network
     prefix = vit.spec.num_prefix_tokens

@@ -24,6 +24,7 @@ from exporter.schedule.rates import (
     counts_for_cost,
     counts_of_rho,
     exponent_for,
+    first_layers,
     rates_of_counts,
     shaped_counts,
     stretched,
@@ -111,6 +112,32 @@ def test_a_share_of_multiply_adds_is_met_within_one_token_or_refused(
         <= dense / (SPEC.num_patches + SPEC.num_prefix_tokens)
     )
     assert schedule.keep[SPEC.lone_layer - 1] == schedule.keep[SPEC.lone_layer - 2]
+
+
+@pytest.mark.parametrize(
+    ("settings", "layers"),
+    [
+        (Prune(mac_reduction=0.4), range(1, 8)),
+        (Prune(mac_reduction=0.8), range(8)),
+        (Prune(rho=0.9), range(1, 8)),
+        (Prune(method=Method.TOME, counts="stretched", rho=0.9), range(1, 8)),
+        (Prune(method=Method.TOME, mac_reduction=0.4), range(1, 12)),
+        (Prune(method=Method.TOME, rho=0.9), range(1, 12)),
+    ],
+)
+def test_stretched_counts_fall_in_the_first_layers_alone(
+    settings: Prune, layers: range
+) -> None:
+    schedule = schedule_of(resolve(settings), SPEC)
+    assert schedule.pruning_layers == tuple(layers)
+
+
+@pytest.mark.parametrize(("layers", "first"), [(1, 1), (2, 1), (5, 3), (11, 7)])
+def test_the_first_layers_are_three_fifths_of_those_that_may_prune(
+    layers: int, first: int
+) -> None:
+    may = range(2, 2 + layers)
+    assert list(first_layers(may)) == list(may[:first])
 
 
 @given(patches=st.integers(2, 1024), depth=st.integers(1, 32), data=st.data())

@@ -119,7 +119,7 @@ def test_images_choose_counts_where_nobody_has_and_much_is_saved(
     assert chosen in {
         Variant(network, replace(each, refit=False)).schedule for each in possible
     }
-    said = resolve(replace(prune, exponent=0.5))
+    said = resolve(replace(prune, exponent=0.1))
     assert not said.is_open
     assert Variant(network, said).schedule != chosen
     for settings in (

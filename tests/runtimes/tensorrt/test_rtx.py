@@ -167,7 +167,7 @@ def test_no_file_has_an_input_that_its_parser_drops() -> None:
 
 
 def deit(method: str, round_to: int = 1) -> PrunedViT:
-    """DeiT-T of random weights, pruned in eleven layers."""
+    """DeiT-T of random weights, pruned in eleven layers, by matching in seven."""
     torch.manual_seed(0)
     vit = adapt(timm.create_model("deit_tiny_patch16_224").eval(), name="deit_tiny")
     inter = np.random.default_rng(0).uniform(
@@ -200,27 +200,27 @@ def multiplied(steps: Iterable[EngineLayer]) -> int:
 
 # The most steps of TensorRT for RTX 1.7.1, at batch 8: docs/results.md.
 STEPS = {
-    TENSORRT: {"dense": 199, "star": 215, "a-star": 237, "tome": 234, "matching": 240},
+    TENSORRT: {"dense": 199, "star": 215, "a-star": 237, "tome": 234, "matching": 219},
     TENSORRT_FP16: {
         "dense": 101,
         "star": 132,
         "a-star": 154,
         "tome": 181,
-        "matching": 180,
+        "matching": 152,
     },
     TENSORRT_INT8: {
         "dense": 122,
         "star": 159,
         "a-star": 181,
         "tome": 204,
-        "matching": 203,
+        "matching": 173,
     },
     TENSORRT_FP8: {
         "dense": 112,
         "star": 148,
         "a-star": 170,
         "tome": 193,
-        "matching": 192,
+        "matching": 163,
     },
 }
 BUILT = [(target, method) for target, steps in STEPS.items() for method in steps]
@@ -248,7 +248,7 @@ def test_the_steps_of_deit_t(
 def test_even_counts_are_not_padded(rtx: Any, tmp_path: Path) -> None:
     assert (
         audited(rtx, deit("matching", round_to=2), TENSORRT_FP16, tmp_path).layers
-        <= 177
+        <= 151
     )
 
 
@@ -260,7 +260,7 @@ def test_the_first_set_is_compared_with_the_second_alone(
     ((steps, _),) = programs(rtx, deit("matching"), TENSORRT_FP16, tmp_path)
     products = [product_of(step) for step in steps if step.product == "fp32"]
     sizes = [(product.rows, product.columns) for product in products if product]
-    assert len(sizes) == 11
+    assert len(sizes) == 7
     assert sizes[:3] == [(98, 98), (178, 178), (80, 80)]
 
 
