@@ -158,8 +158,8 @@ def test_weighted_keys_are_a_mask_and_leave_the_score_short(way: str) -> None:
     assert masked == (
         [False] * 4 if way == "merge" else [way == "early", True, True, True]
     )
-    # Of the sizes behind each layer that is not the last; of scores none.
-    logs = {"merge": 0, "merge-weighted": 2, "tome": 3, "matching": 3, "early": 4}
+    # Of the sizes behind each layer that merges and is not the last; of scores none.
+    logs = {"merge": 0, "merge-weighted": 2, "tome": 3, "matching": 2, "early": 3}
     assert [node.op_type for node in nodes].count("Log") == logs[way]
 
 
