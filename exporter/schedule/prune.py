@@ -66,10 +66,10 @@ class Prune(Settings):
     )
     method: Method | None = option(
         None,
-        "matching: merge similar patches, a similar share in the first layers. tome: as published, the same number in "
-        "every layer. star: keep a share of the patches, computed from ACS. a-star: keep the patches with a share "
-        "of the total score, image by image. The default is matching, tome if you give its score pairs, or star if "
-        "you give another score, alpha, anchors, drop, ACS or a calibration.",
+        "matching: merge similar patches, a similar share in the first layers. tome: as published, the same number "
+        "in every layer. star: keep a share of the patches, computed from ACS. a-star: keep the patches with a "
+        "share of the total score, image by image. The default is matching, tome if you give its score pairs, or "
+        "star if you give another score, alpha, anchors, drop, ACS or a calibration.",
         group="how to prune",
     )
     query_stride: Positive = option(
@@ -85,16 +85,17 @@ class Prune(Settings):
     )
     counts: str | None = option(
         None,
-        "How many patches each layer keeps. stretched: a similar share in the first three fifths of the layers, all "
-        "in the others (the default of matching). constant: as many fewer in every layer (the default of tome). acs: STAR's rates (of "
-        "star).",
+        "How many patches each layer keeps. stretched: a similar share in the first three fifths of the layers, "
+        "all in the others (the default of matching). constant: as many fewer in every layer (the default of "
+        "tome). acs: STAR's rates (of star).",
         COUNTS,
         group="how to prune",
     )
     exponent: Share | None = option(
         None,
         "Exponent of stretched counts, in (0, 1]. 1: the same share in each of these layers; the lower, the more "
-        "stay in later ones. By default it follows from the share to save: 1 up to 60 %, 0.7 from 80 %; beside rho 1.",
+        "stay in later ones. By default it follows from the share to save: 1 up to 60 %, 0.7 from 80 %; beside "
+        "rho 1.",
         flag=False,
     )
     merge_embedded: bool | None = option(
