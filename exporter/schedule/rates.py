@@ -227,13 +227,13 @@ def stretched(exponent: float) -> Curve:
 
 
 # The share of the layers that may prune, the first ones, in which stretched counts fall. With as many multiply-adds
-# saved, more layers take more time, to choose and to merge, and lose no less (docs/results.md).
-FALL_IN = 0.6
+# saved, each layer more takes steps to choose and to merge, and no fewer points are lost (docs/results.md).
+FALLING_SHARE = 0.6
 
 
 def first_layers(layers: Sequence[int]) -> Sequence[int]:
     """Return the layers in which stretched counts fall, of those that may prune."""
-    return layers[: max(1, round(FALL_IN * len(layers)))]
+    return layers[: max(1, round(FALLING_SHARE * len(layers)))]
 
 
 STRETCHED = "stretched"
