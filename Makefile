@@ -24,9 +24,9 @@ test: $(VENV)/.installed
 	$(PYTEST)
 
 # Where sums take part, once more with MKL's kernels for any CPU: they sum in another order, on which no test may lean.
-SUMS := tests/models tests/depth tests/pruning \
-  $(addprefix tests/lowering/test_,adaptive.py lone_layer.py merging.py missing_parts.py outputs.py pooled.py) \
-  $(addprefix tests/workflows/test_,finetune.py opened.py proof.py steps.py)
+SUMS := tests/core/vit tests/models tests/depth tests/core/prune \
+  $(addprefix tests/core/lower/test_,adaptive.py lone_layer.py merging.py missing_parts.py outputs.py pooled.py) \
+  $(addprefix tests/jobs/test_,finetune.py opened.py proof.py steps.py)
 test-other-sums: $(VENV)/.installed
 	MKL_CBWR=COMPATIBLE $(PYTEST) $(SUMS) -k 'not preprocessing and not weights and not class_names'
 

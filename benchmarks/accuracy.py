@@ -26,24 +26,24 @@ from ways import RECEIVED, WAYS, Way, ways_of
 
 from exporter.calibration.record import Calibration
 from exporter.cli.flags import add_recipe, recipe_of
+from exporter.cli.setting_flags import add_flags
+from exporter.core.base.canonical_json import to_json
+from exporter.core.base.errors import ScheduleError
+from exporter.core.base.files import written_beside
+from exporter.core.base.intervals import loss_interval, wilson
+from exporter.core.base.records import Schedule
+from exporter.core.base.vocabulary import InputKind
+from exporter.core.prune.pruned_vit import PrunedViT
+from exporter.core.schedule.plan import schedule_of
+from exporter.core.schedule.policy import resolve
+from exporter.core.verify.reference import mean_useful_macs, reference_runner
+from exporter.core.vit.protocol import PrunableViT
 from exporter.data.batches import batches
 from exporter.data.images import ImageFolder, listing_sha256
-from exporter.errors import ScheduleError
-from exporter.evaluation.accuracy import predict_each
-from exporter.evaluation.parity.reference import mean_useful_macs, reference_runner
-from exporter.files import written_beside
-from exporter.formats.canonical_json import to_json
-from exporter.intervals import loss_interval, wilson
-from exporter.models.base import PrunableViT
-from exporter.pruning.pruned_vit import PrunedViT
-from exporter.records import Schedule
-from exporter.schedule.plan import schedule_of
-from exporter.schedule.policy import resolve
-from exporter.settings.flags import add_flags
-from exporter.vocabulary import InputKind
-from exporter.workflows import steps
-from exporter.workflows.opened import open_recipe
-from exporter.workflows.recipe import Recipe
+from exporter.jobs import steps
+from exporter.jobs.opened import open_recipe
+from exporter.jobs.recipe import Recipe
+from exporter.measure.accuracy import predict_each
 
 COLUMNS = (
     "way",

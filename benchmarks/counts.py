@@ -18,27 +18,27 @@ from typing import Any
 import numpy as np
 import torch
 
+from exporter.core.base.errors import ScheduleError
+from exporter.core.base.intervals import loss_interval
+from exporter.core.base.targets import ONNXRUNTIME
+from exporter.core.base.tensor_names import IMAGES
+from exporter.core.base.vocabulary import Method
+from exporter.core.lower.pipeline import lower
+from exporter.core.prune.pruned_vit import PrunedViT
+from exporter.core.schedule.methods import METHODS
+from exporter.core.schedule.plan import keep_everything, schedule_of
+from exporter.core.schedule.policy import resolve
+from exporter.core.schedule.prune import Prune
+from exporter.core.verify.onnxruntime_runner import OnnxRuntimeRunner
+from exporter.core.vit.protocol import PrunableViT
 from exporter.data.batches import batches, noise
 from exporter.data.images import sample
 from exporter.data.source import images_at
-from exporter.errors import ScheduleError
-from exporter.evaluation.benchmark import ratio_of, throughput
-from exporter.intervals import loss_interval
-from exporter.lowering.pipeline import lower
-from exporter.models.base import PrunableViT
+from exporter.jobs.network import Network
+from exporter.jobs.recipe import Images, Recipe
+from exporter.jobs.variant import Variant
+from exporter.measure.benchmark import ratio_of, throughput
 from exporter.models.request import ModelRequest
-from exporter.pruning.pruned_vit import PrunedViT
-from exporter.runtimes.onnxruntime_runner import OnnxRuntimeRunner
-from exporter.schedule.methods import METHODS
-from exporter.schedule.plan import keep_everything, schedule_of
-from exporter.schedule.policy import resolve
-from exporter.schedule.prune import Prune
-from exporter.targets import ONNXRUNTIME
-from exporter.tensor_names import IMAGES
-from exporter.vocabulary import Method
-from exporter.workflows.network import Network
-from exporter.workflows.recipe import Images, Recipe
-from exporter.workflows.variant import Variant
 
 HEADER = """\
 | saved | method, counts | patches left | points lost | 95 % | divergence | 95 % | time | quartiles |

@@ -8,21 +8,21 @@ import timm
 import torch
 from torch import nn
 
-from exporter.formats.large_onnx import save_onnx
-from exporter.models.base import PrunableViT
-from exporter.models.registry import adapt
-from exporter.pruning.pruned_vit import PrunedViT
-from exporter.records import Schedule
-from exporter.schedule.methods import ACS
-from exporter.schedule.plan import (
+from exporter.core.base.large_onnx import save_onnx
+from exporter.core.base.records import Schedule
+from exporter.core.base.vocabulary import Layout, Method
+from exporter.core.prune.pruned_vit import PrunedViT
+from exporter.core.schedule.methods import ACS
+from exporter.core.schedule.plan import (
     keep_everything,
     schedule_of,
     shape_schedule,
     star_schedule,
 )
-from exporter.schedule.policy import resolve
-from exporter.schedule.prune import Prune
-from exporter.vocabulary import Layout, Method
+from exporter.core.schedule.policy import resolve
+from exporter.core.schedule.prune import Prune
+from exporter.core.vit.protocol import PrunableViT
+from exporter.models.registry import adapt
 
 # The authors' average cosine similarities, scaled to [0, 1] between the smallest and the largest. DeiT-T uses those
 # of DeiT-S, with which docs/results.md was measured.

@@ -15,16 +15,16 @@ from typing import Any
 
 from deits import MODELS, deit, dense, prune, schedule
 
-from exporter.artefact import read_pair
+from exporter.core.base.artefact import read_pair
+from exporter.core.base.canonical_json import save_json
+from exporter.core.base.large_onnx import save_onnx
+from exporter.core.base.records import Pair
+from exporter.core.base.targets import ONNXRUNTIME
+from exporter.core.base.tensor_names import IMAGES
+from exporter.core.lower.pipeline import lower
 from exporter.data.batches import noise
-from exporter.evaluation.batch_sweep import BenchSettings
-from exporter.formats.canonical_json import save_json
-from exporter.formats.large_onnx import save_onnx
-from exporter.lowering.pipeline import lower
-from exporter.records import Pair
-from exporter.targets import ONNXRUNTIME
-from exporter.tensor_names import IMAGES
-from exporter.workflows.folders.bench import bench
+from exporter.measure.batch_sweep import BenchSettings
+from exporter.serve.bench import bench
 
 HEADER = """
 | model | rho | round_to | batch | dense img/s | pruned img/s | speed-up | quartiles | | MACs | E | \

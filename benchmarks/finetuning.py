@@ -24,14 +24,14 @@ from ways import WAYS
 
 from exporter.cli.flags import add_recipe, recipe_of
 from exporter.cli.output import RichStages
-from exporter.errors import ArtefactError, ScheduleError, UserError
-from exporter.formats.canonical_json import save_json, to_json
+from exporter.cli.setting_flags import add_flags, from_flags
+from exporter.core.base.canonical_json import save_json, to_json
+from exporter.core.base.errors import ArtefactError, ScheduleError, UserError
+from exporter.core.base.vocabulary import Method
+from exporter.jobs.finetune import finetune_model
+from exporter.jobs.recipe import Recipe
 from exporter.models.registry import describe
-from exporter.settings.flags import add_flags, from_flags
 from exporter.training.settings import FinetuneSettings, preset_values
-from exporter.vocabulary import Method
-from exporter.workflows.finetune import finetune_model
-from exporter.workflows.recipe import Recipe
 
 DENSE = "dense"
 TRAINED = (DENSE, *WAYS)

@@ -7,14 +7,14 @@ import argparse
 
 from deits import MODELS, deit
 
+from exporter.core.base.targets import ONNXRUNTIME
+from exporter.core.lower.pipeline import lower
+from exporter.core.prune.pruned_vit import PrunedViT
+from exporter.core.schedule.plan import keep_everything
+from exporter.core.verify.onnxruntime_runner import OnnxRuntimeRunner
+from exporter.core.vit.spec import as_it_came
 from exporter.data.batches import noise
-from exporter.evaluation.benchmark import ratio_of, throughput
-from exporter.lowering.pipeline import lower
-from exporter.models.spec import as_it_came
-from exporter.pruning.pruned_vit import PrunedViT
-from exporter.runtimes.onnxruntime_runner import OnnxRuntimeRunner
-from exporter.schedule.plan import keep_everything
-from exporter.targets import ONNXRUNTIME
+from exporter.measure.benchmark import ratio_of, throughput
 
 
 def main() -> None:

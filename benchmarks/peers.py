@@ -21,21 +21,21 @@ import numpy as np
 
 from exporter.cli.flags import add_recipe, recipe_of
 from exporter.cli.output import RichStages
-from exporter.evaluation.benchmark import Ratio, TradeOff, TradePoint, ratio_of
-from exporter.evaluation.loss import loss_of
-from exporter.evaluation.report.chart import trade_off_chart
-from exporter.intervals import loss_interval, wilson
-from exporter.schedule.prune import Prune
-from exporter.settings.flags import add_flags
-from exporter.targets import ONNXRUNTIME, ONNXRUNTIME_INT8
-from exporter.vocabulary import Method
-from exporter.workflows.network import Network
-from exporter.workflows.opened import open_recipe
-from exporter.workflows.recipe import Recipe
-from exporter.workflows.tuning.book import Book
-from exporter.workflows.tuning.choice import Timed, TuneSettings
-from exporter.workflows.tuning.search import Search
-from exporter.workflows.tuning.ways import OWN, UNPRUNED, Candidate
+from exporter.cli.setting_flags import add_flags
+from exporter.core.base.intervals import loss_interval, wilson
+from exporter.core.base.targets import ONNXRUNTIME, ONNXRUNTIME_INT8
+from exporter.core.base.vocabulary import Method
+from exporter.core.schedule.prune import Prune
+from exporter.jobs.network import Network
+from exporter.jobs.opened import open_recipe
+from exporter.jobs.recipe import Recipe
+from exporter.measure.benchmark import Ratio, TradeOff, TradePoint, ratio_of
+from exporter.measure.loss import loss_of
+from exporter.report.chart import trade_off_chart
+from exporter.tuning.book import Book
+from exporter.tuning.choice import Timed, TuneSettings
+from exporter.tuning.search import Search
+from exporter.tuning.ways import OWN, UNPRUNED, Candidate
 
 Array = np.ndarray[Any, Any]
 FP32, INT8 = ONNXRUNTIME.name, ONNXRUNTIME_INT8.name

@@ -26,22 +26,23 @@ from deits import MODELS, deit, torch_export
 from torch import Tensor, nn
 from torch._inductor import config as inductor
 
-from exporter.data.batches import noise
-from exporter.formats.large_onnx import save_onnx
-from exporter.lowering.pipeline import lower_each
-from exporter.pruning.pruned_vit import PrunedViT
-from exporter.runtimes.choice import runner_here, why_not
-from exporter.schedule.plan import keep_everything, schedule_of
-from exporter.schedule.policy import resolve
-from exporter.schedule.prune import Prune
-from exporter.targets import (
+from exporter.core.base.large_onnx import save_onnx
+from exporter.core.base.targets import (
     ONNXRUNTIME,
     ONNXRUNTIME_INT8,
     OPENVINO,
     OPENVINO_INT8,
     Target,
 )
-from exporter.vocabulary import InputKind
+from exporter.core.base.vocabulary import InputKind
+from exporter.core.lower.pipeline import lower_each
+from exporter.core.prune.pruned_vit import PrunedViT
+from exporter.core.schedule.plan import keep_everything, schedule_of
+from exporter.core.schedule.policy import resolve
+from exporter.core.schedule.prune import Prune
+from exporter.core.verify.runners import runner_here
+from exporter.data.batches import noise
+from exporter.engines.choice import why_not
 
 Run: TypeAlias = Callable[[], object]
 

@@ -18,13 +18,14 @@ from pathlib import Path
 import numpy as np
 from deits import MODELS, deit, dense, prune, schedule
 
+from exporter.core.base.targets import ONNXRUNTIME, OPENVINO, TARGETS, Target
+from exporter.core.base.vocabulary import InputKind
+from exporter.core.lower.pipeline import lower_each
+from exporter.core.verify.runner import Runner
+from exporter.core.verify.runners import runner_here
 from exporter.data.batches import noise
-from exporter.evaluation.benchmark import Throughput, ratio_of, throughput
-from exporter.lowering.pipeline import lower_each
-from exporter.runtimes.base import Runner
-from exporter.runtimes.choice import runner_here, why_not
-from exporter.targets import ONNXRUNTIME, OPENVINO, TARGETS, Target
-from exporter.vocabulary import InputKind
+from exporter.engines.choice import why_not
+from exporter.measure.benchmark import Throughput, ratio_of, throughput
 
 COLUMNS = (
     "target",

@@ -29,24 +29,24 @@ import openvino
 import torch
 from deits import MODELS, deit, prune, schedule, torch_export
 
-from exporter.artefact import artefact_of
+from exporter.core.base.artefact import artefact_of
+from exporter.core.base.canonical_json import load_json
+from exporter.core.base.intervals import loss_interval
+from exporter.core.base.records import Schedule
+from exporter.core.base.targets import TARGETS
+from exporter.core.base.vocabulary import InputKind
+from exporter.core.lower.decisions import behind, scoring_nodes
+from exporter.core.lower.graph import import_graph
+from exporter.core.lower.pipeline import lower
+from exporter.core.prune.pruned_vit import PrunedViT
+from exporter.core.schedule.prune import Prune
 from exporter.data.batches import batches, noise
 from exporter.data.source import images_at
-from exporter.evaluation.loss import loss_of
-from exporter.formats.canonical_json import load_json
-from exporter.intervals import loss_interval
-from exporter.lowering.decisions import behind, scoring_nodes
-from exporter.lowering.graph import import_graph
-from exporter.lowering.pipeline import lower
+from exporter.jobs import steps
+from exporter.jobs.opened import open_recipe
+from exporter.jobs.recipe import Images, Recipe
+from exporter.measure.loss import loss_of
 from exporter.models.request import ModelRequest
-from exporter.pruning.pruned_vit import PrunedViT
-from exporter.records import Schedule
-from exporter.schedule.prune import Prune
-from exporter.targets import TARGETS
-from exporter.vocabulary import InputKind
-from exporter.workflows import steps
-from exporter.workflows.opened import open_recipe
-from exporter.workflows.recipe import Images, Recipe
 
 BATCH = 100
 # The opset that timm's own model is exported with.

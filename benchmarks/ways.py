@@ -3,9 +3,9 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from exporter.records import ModelSpec
-from exporter.schedule.prune import Prune
-from exporter.vocabulary import Method
+from exporter.core.base.records import ModelSpec
+from exporter.core.base.vocabulary import Method
+from exporter.core.schedule.prune import Prune
 
 
 @dataclass(frozen=True)

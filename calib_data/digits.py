@@ -25,7 +25,7 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from exporter.errors import (
+from exporter.core.base.errors import (
     ArtefactError,
     MissingDependencyError,
     OutputError,

@@ -35,22 +35,35 @@ from timm.utils import random_seed
 from torch import nn
 from torch.nn import functional as F
 
+from exporter.cli.setting_flags import add_flags, from_flags
+from exporter.core.base.canonical_json import save_json, to_json
+from exporter.core.base.errors import (
+    ImageError,
+    OutputError,
+    RecipeError,
+    UserError,
+    reason_of,
+)
+from exporter.core.base.files import sha256_of, writable_folder, written_beside
+from exporter.core.base.machine import versions
+from exporter.core.base.records import Preprocessing
+from exporter.core.base.settings import (
+    Natural,
+    Number,
+    Share,
+    Threads,
+    fields_of,
+    option,
+)
+from exporter.core.base.tensor_names import IMAGES, LOGITS
+from exporter.core.verify.runner import TensorInfo
+from exporter.core.verify.torch_runner import TorchRunner
 from exporter.data.batches import batches
 from exporter.data.images import ImageFolder, class_folders, list_images
-from exporter.errors import ImageError, OutputError, RecipeError, UserError, reason_of
-from exporter.evaluation.accuracy import Accuracy, predict_each
-from exporter.files import sha256_of, writable_folder, written_beside
-from exporter.formats.canonical_json import save_json, to_json
-from exporter.machine import versions
+from exporter.measure.accuracy import Accuracy, predict_each
 from exporter.models.networks import Source, create, source_of
 from exporter.models.registry import adapt
 from exporter.models.request import ModelRequest
-from exporter.records import Preprocessing
-from exporter.runtimes.base import TensorInfo
-from exporter.runtimes.torch_runner import TorchRunner
-from exporter.settings.fields import Natural, Number, Share, Threads, fields_of, option
-from exporter.settings.flags import add_flags, from_flags
-from exporter.tensor_names import IMAGES, LOGITS
 from exporter.training.data import TrainBatches
 from exporter.training.finetune import EpochBatches, TrainBatch, finetune
 from exporter.training.settings import FinetuneSettings

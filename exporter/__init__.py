@@ -6,49 +6,49 @@ from functools import cache
 from types import FunctionType
 from typing import TYPE_CHECKING, Any
 
-from exporter.torch_state import in_usual_torch
+from exporter.core.base.torch_state import in_usual_torch
 
 if TYPE_CHECKING:
-    from exporter.artefact import to_grid as to_grid
     from exporter.calibration.record import Calibration as Calibration
     from exporter.calibration.settings import CalibrationSettings as CalibrationSettings
-    from exporter.errors import UserError as UserError
-    from exporter.evaluation.batch_sweep import BenchSettings as BenchSettings
+    from exporter.core.base.artefact import to_grid as to_grid
+    from exporter.core.base.errors import UserError as UserError
+    from exporter.core.base.progress import CallbackStages as CallbackStages
+    from exporter.core.base.progress import Stages as Stages
+    from exporter.core.base.records import Schedule as Schedule
+    from exporter.core.base.targets import TARGETS as TARGETS
+    from exporter.core.base.vocabulary import InputKind as InputKind
+    from exporter.core.base.vocabulary import Layout as Layout
+    from exporter.core.base.vocabulary import Method as Method
+    from exporter.core.base.vocabulary import Precision as Precision
+    from exporter.core.schedule.prune import Prune as Prune
+    from exporter.engines.choice import RunSettings as RunSettings
+    from exporter.jobs.compile import compare_methods, compile_model
+    from exporter.jobs.evaluate import evaluate_models
+    from exporter.jobs.finetune import finetune_model
+    from exporter.jobs.inspect import inspect_artefact
+    from exporter.jobs.predicting import models_at as models_at
+    from exporter.jobs.predicting import torch_models as torch_models
+    from exporter.jobs.recipe import EvalSettings as EvalSettings
+    from exporter.jobs.recipe import Images as Images
+    from exporter.jobs.recipe import Lowering as Lowering
+    from exporter.jobs.recipe import Measuring as Measuring
+    from exporter.jobs.recipe import Recipe as Recipe
+    from exporter.jobs.steps import bench as bench
+    from exporter.jobs.steps import calibrate as calibrate
+    from exporter.jobs.steps import check as check
+    from exporter.jobs.steps import dense as dense
+    from exporter.jobs.steps import export as export
+    from exporter.jobs.steps import load_model as load_model
+    from exporter.jobs.steps import plan as plan
+    from exporter.jobs.steps import prune as prune
+    from exporter.jobs.steps import save as save
+    from exporter.measure.batch_sweep import BenchSettings as BenchSettings
     from exporter.models.request import ModelRequest as ModelRequest
-    from exporter.records import Schedule as Schedule
-    from exporter.runtimes.choice import RunSettings as RunSettings
-    from exporter.schedule.prune import Prune as Prune
-    from exporter.targets import TARGETS as TARGETS
     from exporter.training.settings import FinetuneSettings as FinetuneSettings
     from exporter.training.settings import preset_values as preset_values
-    from exporter.vocabulary import InputKind as InputKind
-    from exporter.vocabulary import Layout as Layout
-    from exporter.vocabulary import Method as Method
-    from exporter.vocabulary import Precision as Precision
-    from exporter.workflows.compile import compare_methods, compile_model
-    from exporter.workflows.evaluate import evaluate_models
-    from exporter.workflows.finetune import finetune_model
-    from exporter.workflows.inspect import inspect_artefact
-    from exporter.workflows.predicting import models_at as models_at
-    from exporter.workflows.predicting import torch_models as torch_models
-    from exporter.workflows.progress import CallbackStages as CallbackStages
-    from exporter.workflows.progress import Stages as Stages
-    from exporter.workflows.recipe import EvalSettings as EvalSettings
-    from exporter.workflows.recipe import Images as Images
-    from exporter.workflows.recipe import Lowering as Lowering
-    from exporter.workflows.recipe import Measuring as Measuring
-    from exporter.workflows.recipe import Recipe as Recipe
-    from exporter.workflows.steps import bench as bench
-    from exporter.workflows.steps import calibrate as calibrate
-    from exporter.workflows.steps import check as check
-    from exporter.workflows.steps import dense as dense
-    from exporter.workflows.steps import export as export
-    from exporter.workflows.steps import load_model as load_model
-    from exporter.workflows.steps import plan as plan
-    from exporter.workflows.steps import prune as prune
-    from exporter.workflows.steps import save as save
-    from exporter.workflows.tuning.choice import TuneSettings as TuneSettings
-    from exporter.workflows.tuning.tune import tune as tune
+    from exporter.tuning.choice import TuneSettings as TuneSettings
+    from exporter.tuning.tune import tune as tune
 
     compare, compile, evaluate = compare_methods, compile_model, evaluate_models  # noqa: A001
     finetune, inspect = finetune_model, inspect_artefact
@@ -57,22 +57,22 @@ __version__ = "0.2.0"
 
 # The module of each public name. They are imported on first use, so `import exporter` needs no library.
 _PLACES = {
-    "artefact": ("to_grid",),
+    "core.base.artefact": ("to_grid",),
     "calibration.record": ("Calibration",),
     "calibration.settings": ("CalibrationSettings",),
-    "errors": ("UserError",),
-    "evaluation.batch_sweep": ("BenchSettings",),
+    "core.base.errors": ("UserError",),
+    "measure.batch_sweep": ("BenchSettings",),
     "models.request": ("ModelRequest",),
-    "records": ("Schedule",),
-    "runtimes.choice": ("RunSettings",),
-    "schedule.prune": ("Prune",),
-    "targets": ("TARGETS",),
+    "core.base.records": ("Schedule",),
+    "engines.choice": ("RunSettings",),
+    "core.schedule.prune": ("Prune",),
+    "core.base.targets": ("TARGETS",),
     "training.settings": ("FinetuneSettings", "preset_values"),
-    "vocabulary": ("InputKind", "Layout", "Method", "Precision"),
-    "workflows.predicting": ("models_at", "torch_models"),
-    "workflows.progress": ("CallbackStages", "Stages"),
-    "workflows.recipe": ("EvalSettings", "Images", "Lowering", "Measuring", "Recipe"),
-    "workflows.steps": (
+    "core.base.vocabulary": ("InputKind", "Layout", "Method", "Precision"),
+    "jobs.predicting": ("models_at", "torch_models"),
+    "core.base.progress": ("CallbackStages", "Stages"),
+    "jobs.recipe": ("EvalSettings", "Images", "Lowering", "Measuring", "Recipe"),
+    "jobs.steps": (
         "bench",
         "calibrate",
         "check",
@@ -83,16 +83,16 @@ _PLACES = {
         "prune",
         "save",
     ),
-    "workflows.tuning.choice": ("TuneSettings",),
-    "workflows.tuning.tune": ("tune",),
+    "tuning.choice": ("TuneSettings",),
+    "tuning.tune": ("tune",),
 }
 _PUBLIC = {
     **{name: (place, name) for place, names in _PLACES.items() for name in names},
-    "compare": ("workflows.compile", "compare_methods"),
-    "compile": ("workflows.compile", "compile_model"),
-    "evaluate": ("workflows.evaluate", "evaluate_models"),
-    "finetune": ("workflows.finetune", "finetune_model"),
-    "inspect": ("workflows.inspect", "inspect_artefact"),
+    "compare": ("jobs.compile", "compare_methods"),
+    "compile": ("jobs.compile", "compile_model"),
+    "evaluate": ("jobs.evaluate", "evaluate_models"),
+    "finetune": ("jobs.finetune", "finetune_model"),
+    "inspect": ("jobs.inspect", "inspect_artefact"),
 }
 
 __all__ = [*_PUBLIC, "__version__"]  # noqa: PLE0604

@@ -16,7 +16,7 @@ from functools import cache
 from itertools import islice
 from typing import TypeVar
 
-from exporter.errors import LaunchError, MissingDependencyError, reason_of
+from exporter.core.base.errors import LaunchError, MissingDependencyError, reason_of
 
 ItemT = TypeVar("ItemT")
 

@@ -1,7 +1,7 @@
 """Run the tests on one row of scripts/matrix.toml: versions of Python and of packages, in a throw-away environment.
 
     python scripts/cell.py oldest
-    python scripts/cell.py between tests/lowering/test_export.py tests/models
+    python scripts/cell.py between tests/core/lower/test_export.py tests/models
 
 It installs this checkout with its extra `dev` under the row's pins (6 GB, with PyTorch's CUDA libraries), runs
 pytest with the remaining arguments, all tests by default, and removes the environment. The last line says the row

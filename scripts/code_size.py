@@ -88,14 +88,21 @@ def _lines_of(node: ast.stmt) -> range:
     return range(node.lineno, (node.end_lineno or node.lineno) + 1)
 
 
+def room_of(path: Path) -> str:
+    """Return the room that a file is in; the core's have rooms of their own."""
+    *folders, _ = path.relative_to(PACKAGE).parts
+    depth = 2 if folders[:1] == ["core"] else 1
+    return "/".join(folders[:depth]) or "single files"
+
+
 def main() -> None:
     """Print the table."""
     rooms: dict[str, Counter[str]] = {}
     for path in sorted(PACKAGE.rglob("*.py")):
-        parts = path.relative_to(PACKAGE).parts
-        room = parts[0] if len(parts) > 1 else "single files"
-        rooms.setdefault(room, Counter()).update(size(path))
-    rooms["all"] = sum(rooms.values(), Counter())
+        rooms.setdefault(room_of(path), Counter()).update(size(path))
+    core = [counts for room, counts in rooms.items() if room.startswith("core")]
+    rooms["the core"] = sum(core, Counter())
+    rooms["all"] = sum(rooms.values(), Counter()) - rooms["the core"]
     print(
         f"{'room':14}"
         + "".join(f"{column:>9}" for column in COLUMNS)

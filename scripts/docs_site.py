@@ -12,9 +12,9 @@ from typing import Any
 
 import exporter
 from exporter.cli.main import build_parser
-from exporter.settings.fields import fields_of, sections_of
+from exporter.core.base.settings import fields_of, sections_of
+from exporter.jobs.recipe import Recipe
 from exporter.training.settings import FinetuneSettings
-from exporter.workflows.recipe import Recipe
 
 ROOT = Path(__file__).parent.parent
 VERBS, NAMES = "<!-- the verbs -->", "<!-- the public names -->"

@@ -20,19 +20,19 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from exporter.cli.flags import add_recipe, recipe_of
+from exporter.cli.setting_flags import add_flags
+from exporter.core.base.files import written_beside
+from exporter.core.base.tensor_names import IMAGES
+from exporter.core.base.vocabulary import Method
+from exporter.core.prune.ops.curve import order_of
+from exporter.core.verify.decisions import positions_by_layer
+from exporter.core.verify.reference import reference_runner
 from exporter.data.batches import first_images
 from exporter.data.images import ImageFile, ImageFolder
-from exporter.evaluation.parity.decisions import positions_by_layer
-from exporter.evaluation.parity.reference import reference_runner
-from exporter.evaluation.report.page import faded, zoomed
-from exporter.files import written_beside
-from exporter.ops.curve import order_of
-from exporter.settings.flags import add_flags
-from exporter.tensor_names import IMAGES
-from exporter.vocabulary import Method
-from exporter.workflows.opened import open_recipe
-from exporter.workflows.recipe import Recipe
-from exporter.workflows.variant import Variant
+from exporter.jobs.opened import open_recipe
+from exporter.jobs.recipe import Recipe
+from exporter.jobs.variant import Variant
+from exporter.report.page import faded, zoomed
 
 Array = np.ndarray[Any, Any]
 WAYS: Mapping[str, dict[str, Any]] = {

@@ -10,12 +10,12 @@ from collections import defaultdict
 import timm
 
 from exporter import bundled
-from exporter.formats.canonical_json import to_json
+from exporter.core.base.canonical_json import to_json
+from exporter.core.base.records import ModelSpec
+from exporter.core.vit.lvvit import LVVITS
 from exporter.models.listed import LIST
-from exporter.models.lvvit import LVVITS
 from exporter.models.registry import support_of
 from exporter.models.request import ModelRequest
-from exporter.records import ModelSpec
 
 
 def main() -> None:

@@ -55,7 +55,7 @@ def _record_model(
     folder: Path, model: Sequence[str], images: Path, how: Sequence[str]
 ) -> None:
     """Make the calibration of a model, a schedule for each method, and the files of every target."""
-    from exporter.targets import TARGETS  # noqa: PLC0415  (`compare` needs none of it)
+    from exporter.core.base.targets import TARGETS  # noqa: PLC0415  (`compare` needs none of it)
 
     calibration = folder / "calibration.safetensors"
     _star_export("calibrate", *model, "--images", images, *how, "--out", calibration)

@@ -9,10 +9,10 @@ from typing import Any
 
 import tomli_w
 
+from exporter.core.base.records import Pair
+from exporter.core.base.settings import fields_of, homes_of, sections_of
+from exporter.jobs.recipe import Recipe
 from exporter.models.request import ModelRequest
-from exporter.records import Pair
-from exporter.settings.fields import fields_of, homes_of, sections_of
-from exporter.workflows.recipe import Recipe
 from tests.vits import TINY_SHAPE
 
 # A recipe that keeps tests short.

@@ -3,7 +3,7 @@
 import runpy
 from pathlib import Path
 
-from exporter.files import sha256_of
+from exporter.core.base.files import sha256_of
 from tests.disk_cache import shared_folder
 
 SCRIPT = Path(__file__).parent.parent / "calib_data/digits.py"

@@ -16,8 +16,8 @@ from pathlib import Path
 
 from filelock import FileLock
 
-from exporter.files import written_beside
-from exporter.machine import CPUINFO
+from exporter.core.base.files import written_beside
+from exporter.core.base.machine import CPUINFO
 
 ROOT = Path(__file__).parent.parent
 PLACE = ROOT / ".pytest_cache" / "made-once"

@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from exporter.runtimes.base import Feed, Runner, TensorInfo
+from exporter.core.verify.runner import Feed, Runner, TensorInfo
 
 
 class NumpyRunner(Runner):

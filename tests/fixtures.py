@@ -26,7 +26,7 @@ import torch  # noqa: E402
 from safetensors.torch import save_file  # noqa: E402
 
 from exporter.cli.main import main  # noqa: E402
-from exporter.models.base import PrunableViT  # noqa: E402
+from exporter.core.vit.protocol import PrunableViT  # noqa: E402
 from tests.commands import Command, Outcome, Workplace  # noqa: E402
 from tests.disk_cache import shared_folder  # noqa: E402
 from tests.quick_exports import make_exports_quick  # noqa: E402

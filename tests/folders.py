@@ -11,20 +11,20 @@ from pathlib import Path
 import numpy as np
 from onnx import TensorProto
 
-from exporter.artefact import Artefact, to_metadata
-from exporter.formats.canonical_json import save_json
-from exporter.records import ModelSpec, Pair
-from exporter.runtimes.tensorrt.builder import save_engine
-from exporter.runtimes.tensorrt.manifest import ENGINES, EngineManifest, engine_path
-from exporter.schedule.plan import keep_everything, manual_schedule
-from exporter.schedule.policy import resolve
-from exporter.schedule.prune import Prune
-from exporter.targets import ONNXRUNTIME, Target
-from exporter.tensor_names import INSTRUMENTED, instrumented_path
-from exporter.vocabulary import CropRounding, InputKind, Layout, Method
-from exporter.workflows.folders.export_folder import save_checksums
-from tests.evaluation.parity.models import images as scored_images
-from tests.evaluation.parity.models import pruned_family
+from exporter.core.base.artefact import Artefact, to_metadata
+from exporter.core.base.canonical_json import save_json
+from exporter.core.base.records import ModelSpec, Pair
+from exporter.core.base.targets import ONNXRUNTIME, Target
+from exporter.core.base.tensor_names import INSTRUMENTED, instrumented_path
+from exporter.core.base.vocabulary import CropRounding, InputKind, Layout, Method
+from exporter.core.schedule.plan import keep_everything, manual_schedule
+from exporter.core.schedule.policy import resolve
+from exporter.core.schedule.prune import Prune
+from exporter.engines.builder import save_engine
+from exporter.engines.manifest import ENGINES, EngineManifest, engine_path
+from exporter.serve.export_folder import save_checksums
+from tests.core.verify.models import images as scored_images
+from tests.core.verify.models import pruned_family
 from tests.tiny_onnx import KEEP, SIDE, WEIGHT, linear_classifier, pruned_classifier
 from tests.vits import make_vit
 

@@ -16,14 +16,14 @@ import pytest
 import torch
 
 from exporter.cli.main import main
-from exporter.evaluation.benchmark import Throughput
+from exporter.core.base.targets import ONNXRUNTIME
+from exporter.jobs.variant import Variant
+from exporter.measure.benchmark import Throughput
 from exporter.processes import processes
-from exporter.targets import ONNXRUNTIME
 from exporter.training.finetune import _Trainer
-from exporter.workflows.tuning import book, search, tune, ways
-from exporter.workflows.tuning.choice import Timed
-from exporter.workflows.tuning.ways import Way
-from exporter.workflows.variant import Variant
+from exporter.tuning import book, search, tune, ways
+from exporter.tuning.choice import Timed
+from exporter.tuning.ways import Way
 
 # The command of a plan that is interrupted after its first epoch.
 INTERRUPTED = "interrupted"

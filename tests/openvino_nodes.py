@@ -2,7 +2,7 @@
 
 from collections import Counter
 
-from exporter.runtimes.openvino_runner import OpenVinoRunner
+from exporter.core.verify.openvino_runner import OpenVinoRunner
 
 
 def executed(runner: OpenVinoRunner) -> Counter[tuple[str, str]]:

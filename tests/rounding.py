@@ -8,10 +8,10 @@ import torch
 from torch import Tensor
 
 from exporter.calibration.trace import in_dtype
-from exporter.models.base import PrunableViT
-from exporter.models.spec import as_it_came
-from exporter.pruning.pruned_vit import PrunedViT
-from exporter.schedule.plan import keep_everything
+from exporter.core.prune.pruned_vit import PrunedViT
+from exporter.core.schedule.plan import keep_everything
+from exporter.core.vit.protocol import PrunableViT
+from exporter.core.vit.spec import as_it_came
 
 # Two orders of summation err alike, but not equally.
 ALLOWED = 2.0

@@ -2,8 +2,8 @@
 
 import torch
 
-from exporter.models.base import Seen
-from exporter.ops.factors import class_row
+from exporter.core.prune.ops.factors import class_row
+from exporter.core.vit.protocol import Seen
 
 
 def row_of(seen: Seen, class_tokens: int = 1) -> torch.Tensor:

@@ -13,25 +13,25 @@ from safetensors.torch import save_file
 
 from exporter.calibration.calibrate import calibrate_to
 from exporter.calibration.settings import CalibrationSettings
+from exporter.core.base.canonical_json import save_json
+from exporter.core.prune.pruned_vit import PrunedViT
+from exporter.core.schedule.plan import shape_schedule
+from exporter.core.schedule.policy import resolve
+from exporter.core.schedule.prune import Prune
 from exporter.data.images import list_images
-from exporter.formats.canonical_json import save_json
+from exporter.jobs.evaluate import evaluate_models
+from exporter.jobs.opened import open_recipe
+from exporter.jobs.predicting import torch_models
+from exporter.jobs.recipe import EvalSettings
 from exporter.models.registry import trainable
 from exporter.processes import processes
-from exporter.pruning.pruned_vit import PrunedViT
-from exporter.schedule.plan import shape_schedule
-from exporter.schedule.policy import resolve
-from exporter.schedule.prune import Prune
 from exporter.training.data import TrainBatches
 from exporter.training.finetune import finetune
 from exporter.training.settings import FinetuneSettings
-from exporter.workflows.evaluate import evaluate_models
-from exporter.workflows.opened import open_recipe
-from exporter.workflows.predicting import torch_models
-from exporter.workflows.recipe import EvalSettings
-from exporter.workflows.tuning.book import Book
-from exporter.workflows.tuning.choice import TuneSettings
-from exporter.workflows.tuning.search import Search
-from exporter.workflows.tuning.ways import OWN, Candidate
+from exporter.tuning.book import Book
+from exporter.tuning.choice import TuneSettings
+from exporter.tuning.search import Search
+from exporter.tuning.ways import OWN, Candidate
 from tests.commands import recipe_with
 from tests.vits import make_vit
 

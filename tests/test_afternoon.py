@@ -18,9 +18,9 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import accuracy_score
 from transformers import ViTForImageClassification, ViTImageProcessorPil
 
+from exporter.core.base.targets import ONNXRUNTIME, ONNXRUNTIME_INT8, Target
 from exporter.data.images import split
 from exporter.data.source import images_at
-from exporter.targets import ONNXRUNTIME, ONNXRUNTIME_INT8, Target
 from tests.commands import Command
 from tests.deployment import on_the_machine
 from tests.models.huggingface.saved import make, save

@@ -1,6 +1,7 @@
 """The house rules that no reader should have to check: imports run one way, and light imports stay light."""
 
 import ast
+import re
 import subprocess
 import sys
 from functools import cache
@@ -16,56 +17,58 @@ TESTS = Path(__file__).parent
 
 # First to last: a module may import from its own row and from the rows above it.
 ORDER = (
-    ("errors",),
-    ("files", "intervals", "processes", "tensor_names", "torch_state", "vocabulary"),
-    ("formats", "settings"),
-    ("machine",),
-    ("records", "targets", "bundled"),
-    ("artefact",),
+    ("core",),
+    ("bundled", "processes"),
     ("data",),
-    ("ops",),
-    ("models",),
-    ("depth",),
-    ("calibration",),
-    ("schedule",),
-    ("pruning",),
-    ("lowering",),
-    ("runtimes",),
-    ("evaluation",),
-    ("training",),
-    ("workflows",),
+    ("calibration", "engines", "models"),
+    ("measure",),
+    ("depth", "report", "serve", "training"),
+    ("jobs",),
+    ("tuning",),
     ("cli",),
     ("__main__",),
 )
 RANK = {name: rank for rank, row in enumerate(ORDER) for name in row}
 
-# The same inside the rooms that have rooms of their own.
+# The same inside the rooms that have an order of their own.
 INNER_ORDER = {
-    "settings": (("fields",), ("shared",), ("flags",)),
-    "lowering": (
+    "core": (("base",), ("vit",), ("schedule",), ("prune",), ("lower",), ("verify",)),
+    "core/base": (
+        ("errors", "intervals", "spread", "tensor_names", "torch_state"),
+        ("files", "vocabulary", "progress"),
+        ("settings", "canonical_json", "npz", "onnx_file"),
+        ("shared_settings", "large_onnx", "machine"),
+        ("records", "targets"),
+        ("artefact",),
+    ),
+    "core/lower": (
         ("markers",),
         ("graph",),
         ("decisions",),
         ("passes",),
         ("pass_table",),
         ("number_formats",),
-        ("quantize", "verify"),
+        ("quantize", "check"),
         ("pipeline",),
         ("instrumented",),
     ),
-    "runtimes": (("base",), ("onnxruntime_runner", "tensorrt")),
-    "evaluation": (
+    "core/verify": (
+        ("runner",),
+        ("onnxruntime_runner", "openvino_runner", "torch_runner"),
+        ("runners",),
+        ("comparison",),
+        ("reference",),
+    ),
+    "engines": (("tensorrt_api",), ("manifest",), ("runner",), ("choice",)),
+    "measure": (
         ("accuracy",),
         ("loss",),
         ("benchmark",),
         ("batch_sweep",),
         ("gpu_time",),
-        ("parity",),
-        ("report",),
     ),
-    "workflows": (
-        ("progress", "recipe"),
-        ("folders",),
+    "jobs": (
+        ("recipe",),
         ("steps", "inspect"),
         ("resolved",),
         ("network", "predicting", "evaluate"),
@@ -75,7 +78,6 @@ INNER_ORDER = {
         ("compile", "exam"),
         ("finetune",),
         ("depth",),
-        ("tuning",),
     ),
 }
 
@@ -129,12 +131,46 @@ def test_imports_run_one_way(path: Path) -> None:
 def test_imports_run_one_way_inside_a_room(room: str) -> None:
     rank = {name: index for index, row in enumerate(INNER_ORDER[room]) for name in row}
     assert rank.keys() <= {path.stem for path in (ROOT / room).iterdir()}
+    home = f"exporter.{room.replace('/', '.')}."
     for path in (ROOT / room).rglob("*.py"):
         inner = path.relative_to(ROOT / room).parts[0].removesuffix(".py")
         for name in imports_of(path):
-            parts = name.split(".")
-            if inner in rank and parts[:2] == ["exporter", room] and parts[2] in rank:
-                assert rank[parts[2]] <= rank[inner], f"{room}/{inner} imports {name}"
+            imported = name.removeprefix(home).split(".")[0]
+            if inner in rank and name.startswith(home) and imported in rank:
+                assert rank[imported] <= rank[inner], f"{room}/{inner} imports {name}"
+
+
+def test_no_import_leaves_the_core() -> None:
+    """The compiler can be read, and would run, without any room around it."""
+    for path in (ROOT / "core").rglob("*.py"):
+        for name in imports_of(path):
+            stays = name == "exporter" or name.startswith("exporter.core.")
+            assert stays or name.split(".")[0] != "exporter", f"{path} imports {name}"
+
+
+# Folders whose files are one kind of thing, which the folder above describes.
+NO_ROOMS = {"exporter", "bundled", "passes", "huggingface"}
+ROOMS = {
+    path.parent.relative_to(ROOT).as_posix(): ast.get_docstring(
+        ast.parse(path.read_text(encoding="utf-8"))
+    )
+    or ""
+    for path in MODULES
+    if path.name == "__init__.py" and path.parent.name not in NO_ROOMS
+}
+
+
+@pytest.mark.parametrize("room", sorted(ROOMS.keys() - {"core"}))
+def test_a_room_says_what_it_takes_and_gives(room: str) -> None:
+    face = ROOMS[room]
+    assert len(face.splitlines()) <= 10
+    assert re.search(r"\bIn\b.*\b[Oo]ut\b.*First read", face.replace("\n", " "))
+
+
+def test_the_map_for_contributors_is_made_of_what_rooms_say() -> None:
+    page = (ROOT.parent / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    for room, face in ROOMS.items():
+        assert f"| `exporter/{room}` | {face.splitlines()[0]} |" in page
 
 
 def test_no_two_modules_import_each_other_by_any_way() -> None:
@@ -162,9 +198,7 @@ def test_a_name_that_modules_share_stands_for_one_thing() -> None:
                 and module_of(name) == module_of(f"{module}.x")
             ):
                 homes.setdefault(own, set()).add(module)
-    several = {
-        name: places - {"exporter.workflows.steps"} for name, places in homes.items()
-    }
+    several = {name: places - {"exporter.jobs.steps"} for name, places in homes.items()}
     assert not {name: places for name, places in several.items() if len(places) > 1}
 
 
@@ -197,14 +231,14 @@ HEAVY = (
         ("exporter", set()),
         # Help and tab completion are fast.
         ("exporter.cli.main; exporter.cli.main.build_parser()", set()),
-        ("exporter.runtimes.base", set()),
-        ("exporter.evaluation.parity.comparison", set()),
-        ("exporter.evaluation.accuracy", set()),
-        ("exporter.evaluation.loss", set()),
-        ("exporter.workflows.evaluate", {"PIL"}),
-        ("exporter.workflows.recipe", set()),
-        ("exporter.workflows.resolved", set()),
-        ("exporter.workflows.tuning.recipes", set()),
+        ("exporter.core.verify.runner", set()),
+        ("exporter.core.verify.comparison", set()),
+        ("exporter.measure.accuracy", set()),
+        ("exporter.measure.loss", set()),
+        ("exporter.jobs.evaluate", {"PIL"}),
+        ("exporter.jobs.recipe", set()),
+        ("exporter.jobs.resolved", set()),
+        ("exporter.tuning.recipes", set()),
         ("exporter.data.batches", {"PIL"}),
     ],
 )
@@ -245,7 +279,7 @@ def test_operators_are_registered_by_whoever_names_them() -> None:
         ".".join(("exporter", *path.relative_to(ROOT).with_suffix("").parts))
         for path in users
     ]
-    assert "exporter.lowering.markers" in names
+    assert "exporter.core.lower.markers" in names
     done = subprocess.run(
         [sys.executable, "-c", ALONE, *names],
         capture_output=True,

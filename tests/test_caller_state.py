@@ -14,13 +14,13 @@ import torch
 from torch import nn
 
 import exporter
-from exporter.errors import ModelError
-from exporter.models.base import PrunableViT
+from exporter.core.base.errors import ModelError
+from exporter.core.base.vocabulary import Method
+from exporter.core.prune.pruned_vit import PrunedViT
+from exporter.core.vit.protocol import PrunableViT
+from exporter.jobs.recipe import Recipe
 from exporter.models.registry import check_trainable, trainable
-from exporter.pruning.pruned_vit import PrunedViT
 from exporter.training.settings import FinetuneSettings
-from exporter.vocabulary import Method
-from exporter.workflows.recipe import Recipe
 from tests.commands import recipe_with
 from tests.models.huggingface.saved import make
 from tests.vits import make_model, random_images

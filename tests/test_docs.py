@@ -13,13 +13,13 @@ import pytest
 
 from exporter.bundled import DIGITS_VIT
 from exporter.cli.main import build_parser
-from exporter.evaluation.batch_sweep import NOT_SLICED
-from exporter.evaluation.report.serving import serving_script
-from exporter.records import Preprocessing
-from exporter.schedule.methods import METHODS, REDUCTIONS, SCORERS
-from exporter.targets import TARGETS
-from exporter.vocabulary import CropMode, Method
-from exporter.workflows.folders import bench
+from exporter.core.base.records import Preprocessing
+from exporter.core.base.targets import TARGETS
+from exporter.core.base.vocabulary import CropMode, Method
+from exporter.core.schedule.methods import METHODS, REDUCTIONS, SCORERS
+from exporter.measure.batch_sweep import NOT_SLICED
+from exporter.report.serving import serving_script
+from exporter.serve import bench
 from tests.commands import Command, Workplace
 from tests.folders import artefacts, write_folder
 from tests.pages import (
@@ -261,7 +261,7 @@ def test_every_public_name_is_in_the_reference() -> None:
     text = docs_site().public_names()
     assert text.count("::: exporter.") == len(exporter.__all__) - 1
     assert (
-        "::: exporter.workflows.compile.compile_model\n    options:\n      heading: exporter.compile"
+        "::: exporter.jobs.compile.compile_model\n    options:\n      heading: exporter.compile"
         in text
     )
 

@@ -12,18 +12,18 @@ import pytest
 from exporter.cli import compile as compile_verb
 from exporter.cli.flags import recipe_of
 from exporter.cli.main import build_parser
+from exporter.core.base.records import ModelSpec
+from exporter.core.base.targets import TARGETS as ALL_TARGETS
+from exporter.core.base.targets import TENSORRT
+from exporter.core.base.vocabulary import Layout
+from exporter.core.schedule.macs import dense_macs, pruned_macs
+from exporter.core.schedule.plan import schedule_of
+from exporter.core.schedule.policy import resolve
+from exporter.jobs.opened import open_recipe
+from exporter.jobs.recipe import Recipe
 from exporter.models.registry import describe
 from exporter.models.request import ModelRequest
-from exporter.records import ModelSpec
-from exporter.schedule.macs import dense_macs, pruned_macs
-from exporter.schedule.plan import schedule_of
-from exporter.schedule.policy import resolve
-from exporter.targets import TARGETS as ALL_TARGETS
-from exporter.targets import TENSORRT
-from exporter.vocabulary import Layout
-from exporter.workflows.opened import open_recipe
-from exporter.workflows.recipe import Recipe
-from tests.schedule.published import MODELS
+from tests.core.schedule.published import MODELS
 
 ENGINES = Path(__file__).parent.parent / "engines"
 README = (ENGINES / "README.md").read_text(encoding="utf-8")

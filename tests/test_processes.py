@@ -15,7 +15,7 @@ from safetensors.torch import load_file
 import exporter.cli.main
 import exporter.processes
 from exporter.cli import plan
-from exporter.errors import LaunchError
+from exporter.core.base.errors import LaunchError
 from exporter.processes import Processes, processes
 from tests.commands import Command, Workplace
 from tests.several import work

@@ -84,6 +84,6 @@ def test_mypy_sees_the_types(tmp_path: Path) -> None:
     )
     assert 'user.py:15: error: List item 0 has incompatible type "str"' in done.stdout
     assert 'Revealed type is "pathlib.Path | None"' in done.stdout
-    assert "-> exporter.evaluation.report.record.Report" in done.stdout
-    assert "Literal[exporter.vocabulary.Method.STAR]" in done.stdout
+    assert "-> exporter.report.record.Report" in done.stdout
+    assert "Literal[exporter.core.base.vocabulary.Method.STAR]" in done.stdout
     assert "Found 3 errors" in done.stdout

@@ -54,7 +54,7 @@ def test_it_holds_package_data_and_no_tests(installed: Path) -> None:
     assert {
         "exporter/bundled/digits_vit.safetensors",
         "exporter/bundled/digits_vit.json",
-        "exporter/evaluation/report/templates/page.html",
+        "exporter/report/templates/page.html",
         "exporter/models/listed.json",
         "exporter/py.typed",
     } <= names

@@ -8,8 +8,8 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
-from exporter.targets import ONNXRUNTIME, TARGETS
-from exporter.vocabulary import Precision
+from exporter.core.base.targets import ONNXRUNTIME, TARGETS
+from exporter.core.base.vocabulary import Precision
 
 SIDE = 4
 KEEP = {2: 10, 4: 6}

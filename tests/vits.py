@@ -12,10 +12,10 @@ from torch import Tensor, nn
 from torchvision.models import VisionTransformer
 from typing_extensions import override
 
-from exporter.models.base import BlockParts, MlpParts, PrunableViT
-from exporter.models.lvvit import LvVit
+from exporter.core.vit.lvvit import LvVit
+from exporter.core.vit.protocol import BlockParts, MlpParts, PrunableViT
+from exporter.core.vit.spec import spec_of, with_outputs
 from exporter.models.registry import adapt
-from exporter.models.spec import spec_of, with_outputs
 
 # Without the classes, which a checkpoint brings.
 TINY_SHAPE = {

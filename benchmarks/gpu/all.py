@@ -17,7 +17,7 @@ from deits import MODELS
 from run_steps import UNFINISHED, outcome_of, run_steps, summary, write_report
 from steps import Request, Step, steps
 
-from exporter.errors import RecipeError, UserError
+from exporter.core.base.errors import RecipeError, UserError
 
 BATCHES = (1, 8, 32, 128)
 

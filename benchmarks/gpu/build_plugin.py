@@ -12,14 +12,14 @@ import subprocess
 import sys
 from pathlib import Path
 
-from exporter.errors import UserError
-from exporter.runtimes.tensorrt.plugin_library import (
+from exporter.core.base.errors import UserError
+from exporter.engines.plugin_library import (
     LIBRARY,
     check_version,
     checked_library,
     write_source,
 )
-from exporter.runtimes.tensorrt.tensorrt_api import import_tensorrt
+from exporter.engines.tensorrt_api import import_tensorrt
 
 HEADERS = "TENSORRT_INCLUDE_DIR"
 

@@ -20,15 +20,15 @@ sys.path.append(str(Path(__file__).parents[1]))
 
 from deits import deit, dense, prune, schedule, torch_export
 
+from exporter.core.base.errors import UserError
+from exporter.core.base.large_onnx import save_onnx
+from exporter.core.base.targets import Target
+from exporter.core.base.vocabulary import Layout, Method, Precision
+from exporter.core.lower.pipeline import lower
+from exporter.core.prune.pruned_vit import PrunedViT
 from exporter.data.batches import noise
-from exporter.errors import UserError
-from exporter.evaluation.benchmark import Throughput
-from exporter.formats.large_onnx import save_onnx
-from exporter.lowering.pipeline import lower
-from exporter.pruning.pruned_vit import PrunedViT
-from exporter.runtimes.tensorrt.runner import this_machine
-from exporter.targets import Target
-from exporter.vocabulary import Layout, Method, Precision
+from exporter.engines.runner import this_machine
+from exporter.measure.benchmark import Throughput
 
 # Times all networks of a case in turns; results by name.
 Timing: TypeAlias = Callable[[], dict[str, Throughput]]

@@ -2,7 +2,7 @@
 
     python benchmarks/gpu/estimates.py --out build/gpu/estimates
 
-Estimates are no measurements: see `exporter.runtimes.tensorrt.cost_model`. A JSON record for each model, method and
+Estimates are no measurements: see `exporter.engines.cost_model`. A JSON record for each model, method and
 share goes to --out; existing ones are not built again.
 """
 
@@ -18,17 +18,17 @@ sys.path.append(str(Path(__file__).parents[1]))
 
 from deits import MODELS, dense, saving
 
-from exporter.artefact import artefact_of
-from exporter.files import written_beside
-from exporter.formats.large_onnx import save_onnx
-from exporter.lowering.pipeline import lower
-from exporter.pruning.pruned_vit import PrunedViT
-from exporter.runtimes.tensorrt.cost_model import GPUS, estimated_ms
-from exporter.runtimes.tensorrt.rtx import build_ahead, read_programs
-from exporter.runtimes.tensorrt.settings import BuildSettings
-from exporter.runtimes.tensorrt.tensorrt_api import import_rtx
-from exporter.targets import RTX, TENSORRT_FP16
-from exporter.vocabulary import Method
+from exporter.core.base.artefact import artefact_of
+from exporter.core.base.files import written_beside
+from exporter.core.base.large_onnx import save_onnx
+from exporter.core.base.targets import RTX, TENSORRT_FP16
+from exporter.core.base.vocabulary import Method
+from exporter.core.lower.pipeline import lower
+from exporter.core.prune.pruned_vit import PrunedViT
+from exporter.engines.cost_model import GPUS, estimated_ms
+from exporter.engines.rtx import build_ahead, read_programs
+from exporter.engines.settings import BuildSettings
+from exporter.engines.tensorrt_api import import_rtx
 
 METHODS = (Method.STAR, Method.TOME, Method.MATCHING)
 SHARES = (0.4, 0.6)

@@ -13,13 +13,18 @@ import onnxruntime as ort
 from case import Case, Timing, model_files
 from deits import deit
 
+from exporter.core.base.targets import (
+    ONNXRUNTIME,
+    ONNXRUNTIME_CUDA,
+    ONNXRUNTIME_FP16,
+    RUNTIMES,
+)
+from exporter.core.base.tensor_names import IMAGES, LOGITS
+from exporter.core.base.vocabulary import Method
+from exporter.core.verify.onnxruntime_runner import check_available, require_provider
+from exporter.core.verify.runner import Feed, Runner, TensorInfo
 from exporter.data.batches import noise
-from exporter.evaluation.benchmark import throughput
-from exporter.runtimes.base import Feed, Runner, TensorInfo
-from exporter.runtimes.onnxruntime_runner import check_available, require_provider
-from exporter.targets import ONNXRUNTIME, ONNXRUNTIME_CUDA, ONNXRUNTIME_FP16, RUNTIMES
-from exporter.tensor_names import IMAGES, LOGITS
-from exporter.vocabulary import Method
+from exporter.measure.benchmark import throughput
 
 GRAPH = "CUDA graph"
 MODES = tuple(

@@ -15,8 +15,8 @@ from typing import TypeAlias
 
 from steps import Step
 
-from exporter.files import written_beside
-from exporter.formats.canonical_json import load_json, save_json
+from exporter.core.base.canonical_json import load_json, save_json
+from exporter.core.base.files import written_beside
 
 ROOT = Path(__file__).parents[2]
 DONE = "done"

@@ -22,18 +22,18 @@ import torch
 from case import Case, on_a_gpu
 from deits import MODELS, dense, prune, schedule
 
+from exporter.core.base.canonical_json import save_json
+from exporter.core.base.vocabulary import Method
+from exporter.core.schedule.macs import mean_macs
 from exporter.data.batches import noise
-from exporter.evaluation.benchmark import Comparison, Throughput, compare_speed
-from exporter.formats.canonical_json import save_json
-from exporter.runtimes.tensorrt.clocks import (
+from exporter.engines.clocks import (
     NO_CLOCKS,
     Clocks,
     clocks_of,
     sampled_clocks,
 )
-from exporter.runtimes.tensorrt.runner import gpu_uuid
-from exporter.schedule.macs import mean_macs
-from exporter.vocabulary import Method
+from exporter.engines.runner import gpu_uuid
+from exporter.measure.benchmark import Comparison, Throughput, compare_speed
 
 BATCHES = (1, 2, 4, 8, 16, 32, 64, 128, 256)
 # Modules with MODES, METHODS, require() and prepared(case), each of which imports its own runtime; one whose modes

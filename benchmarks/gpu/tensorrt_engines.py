@@ -6,25 +6,8 @@ from typing import Any
 
 from case import STOCK, Case, Timing, model_files
 
-from exporter.errors import MissingDependencyError, UserError
-from exporter.evaluation.batch_sweep import BenchSettings
-from exporter.evaluation.gpu_time import EngineFile, Run, engine_times
-from exporter.runtimes.tensorrt.builder import build_engine, save_engine
-from exporter.runtimes.tensorrt.cost_model import estimated_ms, gpu_of
-from exporter.runtimes.tensorrt.manifest import (
-    ENGINES,
-    engine_path,
-    manifest_of,
-    manifest_path,
-    read_manifest,
-)
-from exporter.runtimes.tensorrt.plugin_library import checked_library
-from exporter.runtimes.tensorrt.rtx import build_ahead, read_programs
-from exporter.runtimes.tensorrt.runner import this_machine
-from exporter.runtimes.tensorrt.settings import BuildSettings
-from exporter.runtimes.tensorrt.tensorrt_api import import_rtx, import_tensorrt
-from exporter.runtimes.tensorrt.trtexec import require_program
-from exporter.targets import (
+from exporter.core.base.errors import MissingDependencyError, UserError
+from exporter.core.base.targets import (
     RTX,
     TENSORRT,
     TENSORRT_FP8,
@@ -33,9 +16,26 @@ from exporter.targets import (
     TRT,
     Target,
 )
-from exporter.vocabulary import Layout, Method
-from exporter.workflows.folders.build import check_gpu, check_version
-from exporter.workflows.folders.export_folder import save_raw_images
+from exporter.core.base.vocabulary import Layout, Method
+from exporter.engines.builder import build_engine, save_engine
+from exporter.engines.cost_model import estimated_ms, gpu_of
+from exporter.engines.manifest import (
+    ENGINES,
+    engine_path,
+    manifest_of,
+    manifest_path,
+    read_manifest,
+)
+from exporter.engines.plugin_library import checked_library
+from exporter.engines.rtx import build_ahead, read_programs
+from exporter.engines.runner import this_machine
+from exporter.engines.settings import BuildSettings
+from exporter.engines.tensorrt_api import import_rtx, import_tensorrt
+from exporter.engines.trtexec import require_program
+from exporter.measure.batch_sweep import BenchSettings
+from exporter.measure.gpu_time import EngineFile, Run, engine_times
+from exporter.serve.build import check_gpu, check_version
+from exporter.serve.export_folder import save_raw_images
 
 TF32 = "tf32"
 # TensorRT for RTX builds for no 9.0; plans for other compute capabilities have the same steps.

@@ -11,13 +11,13 @@ from case import Case, Timing
 from deits import dense, prune, schedule
 from torch import Tensor, nn
 
-from exporter.errors import UserError
-from exporter.evaluation.benchmark import throughput
-from exporter.pruning.pruned_vit import PrunedViT
-from exporter.runtimes.base import Runner, TensorInfo
-from exporter.runtimes.torch_runner import TorchRunner
-from exporter.tensor_names import IMAGES, LOGITS
-from exporter.vocabulary import Method
+from exporter.core.base.errors import UserError
+from exporter.core.base.tensor_names import IMAGES, LOGITS
+from exporter.core.base.vocabulary import Method
+from exporter.core.prune.pruned_vit import PrunedViT
+from exporter.core.verify.runner import Runner, TensorInfo
+from exporter.core.verify.torch_runner import TorchRunner
+from exporter.measure.benchmark import throughput
 
 DEVICE = "cuda"
 # Execution mode and precision.

@@ -28,12 +28,12 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
-from exporter.records import Preprocessing
-from exporter.runtimes.onnxruntime_runner import OnnxRuntimeRunner
-from exporter.runtimes.playback_runner import dense_name
-from exporter.tensor_names import IMAGES, LOGITS, Array
-from exporter.workflows.folders.export_folder import ExportFolder, read_folder
-from exporter.workflows.folders.huggingface import write_model
+from exporter.core.base.records import Preprocessing
+from exporter.core.base.tensor_names import IMAGES, LOGITS, Array
+from exporter.core.verify.onnxruntime_runner import OnnxRuntimeRunner
+from exporter.core.verify.playback_runner import dense_name
+from exporter.serve.export_folder import ExportFolder, read_folder
+from exporter.serve.huggingface import write_model
 
 HERE = Path(__file__).parent
 # optimum-onnx 0.1 takes no transformers 5, so it has an environment of its own; torch and the rest are this one's.

@@ -4,10 +4,10 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from exporter.ops.counts import keep_count
-from exporter.ops.selection import keep_top_k
-from exporter.pruning.pruned_vit import PrunedViT
-from exporter.pruning.tokens import Decision
+from exporter.core.prune.ops.selection import keep_top_k
+from exporter.core.prune.pruned_vit import PrunedViT
+from exporter.core.prune.tokens import Decision
+from exporter.core.schedule.counts import keep_count
 
 # How the tables name it; its schedule is one of a-STAR.
 BATCH_WIDE = "a-star-batch"

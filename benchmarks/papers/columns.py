@@ -21,14 +21,14 @@ from place import needed
 from prepared import Prepared
 from protocol import calibrate_acs
 
+from exporter.core.base.tensor_names import IMAGES
+from exporter.core.schedule.macs import dense_macs, mean_macs
+from exporter.core.verify.reference import patches_left_of, reference_runner
 from exporter.data.batches import draw_images, noise
 from exporter.data.source import images_at, open_source
-from exporter.evaluation.benchmark import throughput
-from exporter.evaluation.parity.reference import patches_left_of, reference_runner
-from exporter.schedule.macs import dense_macs, mean_macs
-from exporter.tensor_names import IMAGES
-from exporter.workflows import steps
-from exporter.workflows.predicting import predict_models, torch_models
+from exporter.jobs import steps
+from exporter.jobs.predicting import predict_models, torch_models
+from exporter.measure.benchmark import throughput
 
 Numbers = dict[str, float | None]
 Array = np.ndarray[Any, Any]

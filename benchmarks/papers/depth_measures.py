@@ -16,6 +16,9 @@ from place import Missing, kept, needed
 from prepared import Prepared
 from torch.nn.functional import cross_entropy
 
+from exporter.core.base.canonical_json import read_json, save_json
+from exporter.core.base.errors import DepthError
+from exporter.core.base.vocabulary import UnitType
 from exporter.data.batches import first_images
 from exporter.data.images import sample
 from exporter.data.source import images_at
@@ -32,13 +35,10 @@ from exporter.depth.predictor import (
     fit_best,
     splits,
 )
-from exporter.errors import DepthError
-from exporter.formats.canonical_json import read_json, save_json
+from exporter.jobs.depth import collect_to
+from exporter.jobs.opened import open_recipe
+from exporter.jobs.recipe import Images, Recipe
 from exporter.models.registry import trainable
-from exporter.vocabulary import UnitType
-from exporter.workflows.depth import collect_to
-from exporter.workflows.opened import open_recipe
-from exporter.workflows.recipe import Images, Recipe
 
 # The columns of a split with noise.
 NOISY = (

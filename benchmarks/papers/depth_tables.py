@@ -12,8 +12,8 @@ from depth_measures import COST, GAP, NOISY
 from star import DEIT_B, DEIT_B_KD, DEIT_S, DENSE, OTHERS, row
 from tables import Row, Table, Way
 
+from exporter.core.base.vocabulary import AttentionVariant, UnitType
 from exporter.depth.plan import DepthPlan
-from exporter.vocabulary import AttentionVariant, UnitType
 
 # By the log of HetDPT; its learning rate is 5e-5 for 512 images. The rest is as DeiT trains, the default of
 # fine-tuning. Its warm-up starts at 1e-6, ours at the last learning rate.

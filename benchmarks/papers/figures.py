@@ -12,7 +12,7 @@ from measure import Lab
 from star import A_STAR, DEIT_B, TABLES, TOME
 from tables import Row, Way
 
-from exporter.files import written_beside
+from exporter.core.base.files import written_beside
 
 RHOS = (0.9, 0.8, 0.7, 0.6)
 RHO_OF_4C = 0.75

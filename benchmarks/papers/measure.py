@@ -10,12 +10,12 @@ from place import Missing, Place, kept
 from prepared import Prepared
 from tables import Way
 
-from exporter.errors import UserError
-from exporter.files import writable_folder
-from exporter.formats.canonical_json import save_json
-from exporter.models.base import PrunableViT
+from exporter.core.base.canonical_json import save_json
+from exporter.core.base.errors import UserError
+from exporter.core.base.files import writable_folder
+from exporter.core.vit.protocol import PrunableViT
+from exporter.core.vit.spec import as_it_came
 from exporter.models.registry import describe, load
-from exporter.models.spec import as_it_came
 
 
 class Lab:

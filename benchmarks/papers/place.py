@@ -9,14 +9,14 @@ from typing import Any
 
 import torch
 
+from exporter.core.base.canonical_json import to_json
+from exporter.core.base.files import sha256_of
+from exporter.core.base.machine import LIBRARIES, environment, versions
+from exporter.core.base.settings import Positive, Settings, option
 from exporter.data.images import listing_sha256
 from exporter.data.source import images_at
-from exporter.evaluation.benchmark import LEAST_ROUNDS
-from exporter.files import sha256_of
-from exporter.formats.canonical_json import to_json
-from exporter.machine import LIBRARIES, environment, versions
+from exporter.measure.benchmark import LEAST_ROUNDS
 from exporter.models.request import ModelRequest
-from exporter.settings.fields import Positive, Settings, option
 
 # What the printed numbers are of, by the first part of a name: LV-ViT without its auxiliary head, which is for
 # training; DeiT's own crop of 224 of 256 pixels, where timm crops 0.9.

@@ -12,33 +12,33 @@ from protocol import calibrate_acs, calibrate_rounds
 from tables import Way
 
 from exporter.calibration.record import Calibration, load_calibration, save_calibration
-from exporter.data.images import ImageFolder, sample
-from exporter.data.source import images_at
-from exporter.depth.checkpoint import DEPTH, Depth, load_vit
-from exporter.depth.plan import DepthPlan
-from exporter.depth.surgery import apply_plan
-from exporter.formats.canonical_json import save_json
-from exporter.models.base import PrunableViT
-from exporter.models.identity import save_weights
-from exporter.models.networks import identity_of
-from exporter.models.request import ModelRequest
-from exporter.pruning.pruned_vit import PrunedViT
-from exporter.records import Schedule
-from exporter.schedule.macs import dense_macs, schedule_macs
-from exporter.schedule.methods import ACS, METHODS, scorer_named
-from exporter.schedule.plan import (
+from exporter.core.base.canonical_json import save_json
+from exporter.core.base.records import Schedule
+from exporter.core.base.vocabulary import Method
+from exporter.core.prune.pruned_vit import PrunedViT
+from exporter.core.schedule.macs import dense_macs, schedule_macs
+from exporter.core.schedule.methods import ACS, METHODS, scorer_named
+from exporter.core.schedule.plan import (
     keep_everything,
     manual_schedule,
     shape_schedule,
     star_schedule,
 )
-from exporter.schedule.policy import resolve
-from exporter.schedule.prune import Prune
-from exporter.schedule.rates import rho_for
+from exporter.core.schedule.policy import resolve
+from exporter.core.schedule.prune import Prune
+from exporter.core.schedule.rates import rho_for
+from exporter.core.vit.protocol import PrunableViT
+from exporter.data.images import ImageFolder, sample
+from exporter.data.source import images_at
+from exporter.depth.checkpoint import DEPTH, Depth, load_vit
+from exporter.depth.plan import DepthPlan
+from exporter.depth.surgery import apply_plan
+from exporter.jobs.finetune import finetune_model
+from exporter.jobs.recipe import Images, Recipe
+from exporter.models.identity import save_weights
+from exporter.models.networks import identity_of
+from exporter.models.request import ModelRequest
 from exporter.training.settings import FinetuneSettings
-from exporter.vocabulary import Method
-from exporter.workflows.finetune import finetune_model
-from exporter.workflows.recipe import Images, Recipe
 
 
 @dataclass(frozen=True)

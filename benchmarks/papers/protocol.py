@@ -7,8 +7,8 @@ import numpy as np
 from exporter.calibration.calibrate import calibrate
 from exporter.calibration.record import Calibration
 from exporter.calibration.settings import CalibrationSettings
+from exporter.core.vit.protocol import PrunableViT
 from exporter.data.images import ImageFolder, dataset_sha256, draw
-from exporter.models.base import PrunableViT
 
 ROUNDS = 10
 ALL = CalibrationSettings(max_images=None)

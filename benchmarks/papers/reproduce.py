@@ -24,8 +24,8 @@ from rich.console import Console
 from rich.progress import track
 from tables import COLUMNS, Row, Table
 
-from exporter.errors import UserError
-from exporter.settings.flags import add_flags, from_flags
+from exporter.cli.setting_flags import add_flags, from_flags
+from exporter.core.base.errors import UserError
 from exporter.training.settings import FinetuneSettings
 
 TABLES = {**star.TABLES, **depth_tables.TABLES}

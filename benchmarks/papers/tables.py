@@ -5,8 +5,8 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
+from exporter.core.base.vocabulary import UnitType
 from exporter.depth.plan import DepthPlan
-from exporter.vocabulary import UnitType
 
 # Number of decimals by column; a table shows the printed value and ours side by side.
 COLUMNS: Mapping[str, int] = {

@@ -25,9 +25,9 @@ from exporter.calibration.trace import (
     ModelTrace,
     TokenValues,
 )
-from exporter.models.base import AttentionParts, MlpParts, PrunableViT
-from exporter.models.parts import Gate, MeanPooling, Pooling, Rotary
-from exporter.vocabulary import OutputKind
+from exporter.core.base.vocabulary import OutputKind
+from exporter.core.vit.parts import Gate, MeanPooling, Pooling, Rotary
+from exporter.core.vit.protocol import AttentionParts, MlpParts, PrunableViT
 
 
 def pull_back(

@@ -31,15 +31,15 @@ from exporter.calibration.sums import (
     scored_chunks,
 )
 from exporter.calibration.trace import in_dtype
+from exporter.core.base.errors import CalibrationError, ImageError
+from exporter.core.base.files import writable_file, writable_folder
+from exporter.core.base.machine import job_identity
+from exporter.core.base.records import ModelSpec, normalise
+from exporter.core.base.vocabulary import OutputKind
+from exporter.core.vit.protocol import PrunableViT
 from exporter.data.images import ImageFolder, dataset_sha256
-from exporter.data.pixels import SkippedImage, normalise
-from exporter.errors import CalibrationError, ImageError
-from exporter.files import writable_file, writable_folder
-from exporter.machine import job_identity
-from exporter.models.base import PrunableViT
+from exporter.data.pixels import SkippedImage
 from exporter.processes import processes
-from exporter.records import ModelSpec
-from exporter.vocabulary import OutputKind
 
 
 def resized_to(calibration: Calibration, spec: ModelSpec) -> Calibration:

@@ -25,7 +25,7 @@ from exporter.calibration.backward import top_outputs
 from exporter.calibration.record import Doubles
 from exporter.calibration.rules import Classes
 from exporter.calibration.trace import ModelTrace, TokenValues, trace
-from exporter.models.base import PrunableViT, whole_block
+from exporter.core.vit.protocol import PrunableViT, whole_block
 
 
 @torch.no_grad()

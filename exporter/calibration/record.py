@@ -11,10 +11,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from exporter.calibration.settings import CalibrationSettings
-from exporter.errors import ArtefactError, CalibrationError, reason_of
-from exporter.files import regular, written_beside
-from exporter.formats.canonical_json import from_json, to_json
-from exporter.records import ModelSpec, Preprocessing
+from exporter.core.base.canonical_json import from_json, to_json
+from exporter.core.base.errors import ArtefactError, CalibrationError, reason_of
+from exporter.core.base.files import regular, written_beside
+from exporter.core.base.records import ModelSpec, Preprocessing, Schedule
 
 Doubles: TypeAlias = NDArray[np.float64]
 
@@ -138,6 +138,12 @@ def check_calibration(
         raise CalibrationError(
             "calibration", got, f"weights {weights_sha256[:12]} of {spec.name}", hint
         )
+
+
+def warn_of_few_images(schedule: Schedule, calibration: Calibration | None) -> None:
+    """Log one line if halves of the calibration's images disagree in a layer that prunes by inter-layer scores."""
+    if calibration is not None and schedule.inter_sha256:
+        calibration.warn_where_unsettled(schedule.pruning_layers)
 
 
 def _input_words(shape: CalibrationRecord | ModelSpec) -> str:

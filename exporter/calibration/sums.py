@@ -24,13 +24,13 @@ from safetensors.numpy import save
 from exporter.calibration.importance import ImageScores, acs_of_images, scores_of_image
 from exporter.calibration.record import ENOUGH, Doubles
 from exporter.calibration.settings import CalibrationSettings, PlannedImage
-from exporter.data.pixels import LoadedImage, SkippedImage, normalise, stream
-from exporter.errors import reason_of
-from exporter.files import Unfinished
-from exporter.formats.canonical_json import to_json
-from exporter.models.base import PrunableViT
+from exporter.core.base.canonical_json import to_json
+from exporter.core.base.errors import reason_of
+from exporter.core.base.files import Unfinished
+from exporter.core.base.records import ModelSpec, normalise
+from exporter.core.vit.protocol import PrunableViT
+from exporter.data.pixels import LoadedImage, SkippedImage, stream
 from exporter.processes import processes
-from exporter.records import ModelSpec
 
 ACS_CHUNK = (
     8  # images per forward pass without relevance; fixed, since it changes rounding

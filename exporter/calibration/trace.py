@@ -9,7 +9,7 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.nn import functional as F
 
-from exporter.models.base import AttentionParts, BlockParts, MlpParts, PrunableViT
+from exporter.core.vit.protocol import AttentionParts, BlockParts, MlpParts, PrunableViT
 
 # Axes: b images, t tokens, d channels, h heads, c channels of a head.
 TokenValues: TypeAlias = Float[Tensor, "b t d"]

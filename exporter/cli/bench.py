@@ -10,7 +10,6 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from exporter.artefact import LoweredFile, read_pair
 from exporter.cli.flags import add_file, add_folder
 from exporter.cli.output import (
     RichStages,
@@ -19,16 +18,17 @@ from exporter.cli.output import (
     schedule_words,
     show,
 )
-from exporter.errors import RecipeError
-from exporter.evaluation.batch_sweep import AtBatch, BenchSettings, break_even
-from exporter.evaluation.benchmark import Comparison, EngineRuns, Throughput, ms_words
-from exporter.records import Pair
-from exporter.runtimes.choice import RunSettings
-from exporter.runtimes.tensorrt.clocks import Clocks
-from exporter.settings.flags import add_flags, from_flags
-from exporter.targets import ONNXRUNTIME_CPU
-from exporter.workflows.folders.bench import Bench, bench
-from exporter.workflows.folders.export_folder import (
+from exporter.cli.setting_flags import add_flags, from_flags
+from exporter.core.base.artefact import LoweredFile, read_pair
+from exporter.core.base.errors import RecipeError
+from exporter.core.base.records import Pair
+from exporter.core.base.targets import ONNXRUNTIME_CPU
+from exporter.engines.choice import RunSettings
+from exporter.engines.clocks import Clocks
+from exporter.measure.batch_sweep import AtBatch, BenchSettings, break_even
+from exporter.measure.benchmark import Comparison, EngineRuns, Throughput, ms_words
+from exporter.serve.bench import Bench, bench
+from exporter.serve.export_folder import (
     REFERENCE,
     read_folder,
     read_reference,

@@ -10,13 +10,13 @@ import shlex
 
 from exporter.cli.flags import add_file, add_folder
 from exporter.cli.output import RichStages, print_json, print_lines
-from exporter.errors import MissingDependencyError, RecipeError
-from exporter.formats.canonical_json import to_json
-from exporter.runtimes.tensorrt.layer_info import explain_audit
-from exporter.runtimes.tensorrt.manifest import EngineManifest
-from exporter.runtimes.tensorrt.plugin_library import plugin_command, write_source
-from exporter.runtimes.tensorrt.settings import BuildSettings
-from exporter.settings.flags import add_flags, from_flags
+from exporter.cli.setting_flags import add_flags, from_flags
+from exporter.core.base.canonical_json import to_json
+from exporter.core.base.errors import MissingDependencyError, RecipeError
+from exporter.engines.layer_info import explain_audit
+from exporter.engines.manifest import EngineManifest
+from exporter.engines.plugin_library import plugin_command, write_source
+from exporter.engines.settings import BuildSettings
 
 EXAMPLES = (
     "star-export build build/digits",
@@ -60,7 +60,7 @@ def _write_source(arguments: argparse.Namespace) -> int:
 
 
 def _build(arguments: argparse.Namespace) -> int:
-    from exporter.workflows.folders.build import build_folder, lines_for
+    from exporter.serve.build import build_folder, lines_for
 
     settings = from_flags(BuildSettings, arguments)
     try:

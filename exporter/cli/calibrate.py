@@ -14,11 +14,11 @@ from exporter.cli.output import (
     print_table,
     skipped_lines,
 )
-from exporter.files import writable_file
-from exporter.schedule.methods import FUSED
-from exporter.settings.flags import add_flags
-from exporter.workflows.recipe import Recipe, needed
-from exporter.workflows.resolved import A_FOLDER, resolved_recipe
+from exporter.cli.setting_flags import add_flags
+from exporter.core.base.files import writable_file
+from exporter.core.schedule.methods import FUSED
+from exporter.jobs.recipe import Recipe, needed
+from exporter.jobs.resolved import A_FOLDER, resolved_recipe
 
 EXAMPLES = (
     "star-export calibrate --model digits_vit --images photos/ --out calibration.safetensors",
@@ -46,7 +46,7 @@ def run(arguments: argparse.Namespace) -> int:
     resolved.policy()
     resolved.check_images()
     resolved.check_model()
-    from exporter.workflows.opened import open_recipe
+    from exporter.jobs.opened import open_recipe
 
     # The file serves every scorer unless one is named: the default one needs no inter-layer scores.
     recipe = recipe.but(prune={"scorer": recipe.prune.scorer or FUSED.name})

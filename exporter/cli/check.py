@@ -17,20 +17,20 @@ from exporter.cli.flags import (
     refuse,
 )
 from exporter.cli.output import RichStages, print_json, print_lines, show
-from exporter.errors import ArtefactError, RecipeError
-from exporter.evaluation.parity.record import explain
-from exporter.runtimes.choice import RunSettings
-from exporter.schedule.policy import resolve
-from exporter.schedule.prune import Prune
-from exporter.settings.fields import sections_of
-from exporter.settings.flags import add_flags, from_flags, places_of
-from exporter.workflows.recipe import Lowering, Recipe, needed
-from exporter.workflows.resolved import A_FOLDER, resolved_recipe
+from exporter.cli.setting_flags import add_flags, from_flags, places_of
+from exporter.core.base.errors import ArtefactError, RecipeError
+from exporter.core.base.settings import sections_of
+from exporter.core.schedule.policy import resolve
+from exporter.core.schedule.prune import Prune
+from exporter.core.verify.record import explain
+from exporter.engines.choice import RunSettings
+from exporter.jobs.recipe import Lowering, Recipe, needed
+from exporter.jobs.resolved import A_FOLDER, resolved_recipe
 
 if TYPE_CHECKING:
-    from exporter.artefact import Artefact
-    from exporter.models.base import PrunableViT
-    from exporter.workflows.network import Network
+    from exporter.core.base.artefact import Artefact
+    from exporter.core.vit.protocol import PrunableViT
+    from exporter.jobs.network import Network
 
 EXAMPLES = (
     "star-export check build/digits",
@@ -67,7 +67,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _check_folder(arguments: argparse.Namespace) -> int:
-    from exporter.workflows.folders.check import check_folder
+    from exporter.serve.check import check_folder
 
     settings = from_flags(RunSettings, arguments)
     with RichStages(quiet=arguments.quiet).stage("parity with PyTorch's outputs"):
@@ -91,17 +91,17 @@ def _check_file(arguments: argparse.Namespace) -> int:
     resolved.policy()
     resolved.check_images()
     resolved.check_model()
-    from exporter.artefact import artefact_of
-    from exporter.formats.large_onnx import load_whole
+    from exporter.core.base.artefact import artefact_of
+    from exporter.core.base.large_onnx import load_whole
 
     file = str(arguments.onnx)
     model = load_whole(arguments.onnx)
     artefact = artefact_of(model, file)
-    from exporter.evaluation.parity.reference import check
-    from exporter.lowering.verify import check_graph
-    from exporter.models.spec import asked_as
-    from exporter.workflows.opened import open_recipe
-    from exporter.workflows.variant import Variant
+    from exporter.core.lower.check import check_graph
+    from exporter.core.verify.reference import check
+    from exporter.core.vit.spec import asked_as
+    from exporter.jobs.opened import open_recipe
+    from exporter.jobs.variant import Variant
 
     stages = RichStages(quiet=arguments.quiet)
     network = open_recipe(recipe, stages).network

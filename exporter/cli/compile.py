@@ -34,15 +34,15 @@ from exporter.cli.output import (
     show,
     skipped_lines,
 )
-from exporter.errors import RecipeError
-from exporter.evaluation.batch_sweep import AS_IT_CAME
-from exporter.evaluation.loss import points_words
-from exporter.evaluation.parity.record import explain
-from exporter.evaluation.report.record import Report
-from exporter.settings.flags import add_flags
-from exporter.vocabulary import Method
-from exporter.workflows.recipe import Recipe
-from exporter.workflows.resolved import check_compile, recipes_of, resolved_recipe
+from exporter.cli.setting_flags import add_flags
+from exporter.core.base.errors import RecipeError
+from exporter.core.base.vocabulary import Method
+from exporter.core.verify.record import explain
+from exporter.jobs.recipe import Recipe
+from exporter.jobs.resolved import check_compile, recipes_of, resolved_recipe
+from exporter.measure.batch_sweep import AS_IT_CAME
+from exporter.measure.loss import points_words
+from exporter.report.record import Report
 
 EXAMPLES = (
     "star-export compile --model digits_vit --images photos/ --mac-reduction 0.4 --out build/digits",
@@ -87,7 +87,7 @@ def run(arguments: argparse.Namespace) -> int:
         check_compile(resolved, resolved.policy(refits=True), out)
         resolved.check_model()
     with stages.stage("libraries"):
-        from exporter.workflows.compile import (
+        from exporter.jobs.compile import (
             compare_methods,
             compile_model,
             dry_compile,

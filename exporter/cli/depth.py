@@ -27,21 +27,21 @@ from exporter.cli.output import (
     show,
     skipped_lines,
 )
+from exporter.cli.setting_flags import add_flags, from_flags
+from exporter.core.base.errors import RecipeError
+from exporter.core.base.progress import SILENT, Stages
 from exporter.depth.plan import ChoiceSettings, DepthPlan
-from exporter.errors import RecipeError
-from exporter.models.identity import weights_file
-from exporter.settings.flags import add_flags, from_flags
-from exporter.workflows.progress import SILENT, Stages
-from exporter.workflows.recipe import Recipe, needed
-from exporter.workflows.resolved import (
+from exporter.jobs.recipe import Recipe, needed
+from exporter.jobs.resolved import (
     TRAIN_IMAGES,
     check_training_images,
     resolved_recipe,
 )
+from exporter.models.identity import weights_file
 
 if TYPE_CHECKING:
-    from exporter.workflows.depth import Applied, Chosen, Found
-    from exporter.workflows.network import Network
+    from exporter.jobs.depth import Applied, Chosen, Found
+    from exporter.jobs.network import Network
 
 CHOOSE = (
     "star-export depth choose --model digits_vit --images train/ --eval-images val/ --units 4 --out c.safetensors",
@@ -123,7 +123,7 @@ def _add_apply(actions: Any) -> None:
 
 def _apply(arguments: argparse.Namespace) -> int:
     plan, model = from_flags(DepthPlan, arguments), _network(arguments).recipe.model
-    from exporter.workflows.depth import apply_to
+    from exporter.jobs.depth import apply_to
 
     done = apply_to(model, plan, arguments.out, unmerged=arguments.unmerged)
     show(arguments, done, lambda: print_lines(_applied_lines(done)))
@@ -148,7 +148,7 @@ def _choose(arguments: argparse.Namespace) -> int:
 def _split(arguments: argparse.Namespace, choice: ChoiceSettings) -> "Found":
     """Split the budget by the samples: no weights are read."""
     from exporter.depth.collect import read_samples
-    from exporter.workflows.depth import split_of
+    from exporter.jobs.depth import split_of
 
     samples = read_samples(
         needed(arguments.samples, "depth choose", "--out FILE, or --samples FILE")
@@ -169,7 +169,7 @@ def _chosen(arguments: argparse.Namespace, choice: ChoiceSettings) -> "Chosen":
     weights_file(out)
     network = _network(arguments, RichStages(quiet=arguments.quiet))
     from exporter.depth.collect import read_samples
-    from exporter.workflows.depth import choose_to
+    from exporter.jobs.depth import choose_to
 
     samples = None if arguments.samples is None else read_samples(arguments.samples)
     return choose_to(network, choice, training, out, samples=samples)
@@ -178,7 +178,7 @@ def _chosen(arguments: argparse.Namespace, choice: ChoiceSettings) -> "Chosen":
 def _network(arguments: argparse.Namespace, stages: Stages = SILENT) -> "Network":
     recipe = recipe_of(arguments)
     resolved_recipe(recipe).check_model()
-    from exporter.workflows.opened import open_recipe
+    from exporter.jobs.opened import open_recipe
 
     return open_recipe(recipe, stages).network
 

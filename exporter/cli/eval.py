@@ -21,17 +21,17 @@ from exporter.cli.output import (
     show,
     skipped_lines,
 )
-from exporter.errors import RecipeError
-from exporter.evaluation.loss import PairResult, points_words
+from exporter.cli.setting_flags import add_flags, from_flags
+from exporter.core.base.errors import RecipeError
+from exporter.engines.choice import RunSettings
+from exporter.jobs.recipe import EvalSettings, Recipe
+from exporter.jobs.resolved import resolved_recipe
+from exporter.measure.loss import PairResult, points_words
 from exporter.processes import processes
-from exporter.runtimes.choice import RunSettings
-from exporter.settings.flags import add_flags, from_flags
-from exporter.workflows.recipe import EvalSettings, Recipe
-from exporter.workflows.resolved import resolved_recipe
 
 if TYPE_CHECKING:
-    from exporter.workflows.evaluate import Evaluation
-    from exporter.workflows.predicting import EvalModel
+    from exporter.jobs.evaluate import Evaluation
+    from exporter.jobs.predicting import EvalModel
 
 EXAMPLES = (
     "star-export eval build/digits --images photos/",
@@ -77,7 +77,7 @@ def run(arguments: argparse.Namespace) -> int:
     recipe = recipe_of(arguments)
     if _names_model(recipe):
         resolved_recipe(recipe).check_model()
-    from exporter.workflows.evaluate import (
+    from exporter.jobs.evaluate import (
         disagreement_paths,
         evaluate_models,
         require_within,
@@ -106,7 +106,7 @@ def _models(
     arguments: argparse.Namespace, recipe: Recipe, stages: RichStages
 ) -> "tuple[EvalModel, ...]":
     """Return the one or two models that the arguments name, PyTorch's first."""
-    from exporter.workflows.predicting import models_at, torch_models
+    from exporter.jobs.predicting import models_at, torch_models
 
     paths = [path for path in (arguments.first, arguments.second) if path is not None]
     settings = from_flags(RunSettings, arguments)
@@ -121,7 +121,7 @@ def _models(
         raise RecipeError("eval", got, expected)
     if not named:
         return files
-    from exporter.workflows.opened import open_recipe
+    from exporter.jobs.opened import open_recipe
 
     variant = open_recipe(recipe, stages)
     full, calibration = variant.network.full, variant.network.calibration

@@ -15,12 +15,12 @@ from exporter.cli.flags import (
     refuse,
 )
 from exporter.cli.output import RichStages, print_lines, show
-from exporter.errors import RecipeError
-from exporter.files import writable_file
-from exporter.schedule.policy import Given
-from exporter.settings.flags import add_flags
-from exporter.workflows.recipe import Recipe
-from exporter.workflows.resolved import ResolvedRecipe, resolved_recipe
+from exporter.cli.setting_flags import add_flags
+from exporter.core.base.errors import RecipeError
+from exporter.core.base.files import writable_file
+from exporter.core.schedule.policy import Given
+from exporter.jobs.recipe import Recipe
+from exporter.jobs.resolved import ResolvedRecipe, resolved_recipe
 
 EXAMPLES = (
     "star-export export --model digits_vit --schedule schedule.json --out pruned.onnx",
@@ -54,8 +54,8 @@ def run(arguments: argparse.Namespace) -> int:
     """Lower the model and write the file; the exit code is 0."""
     recipe, out = recipe_of(arguments), writable_file(arguments.out)
     _check(arguments, resolved_recipe(recipe))
-    from exporter.formats.large_onnx import save_onnx
-    from exporter.workflows.opened import open_recipe
+    from exporter.core.base.large_onnx import save_onnx
+    from exporter.jobs.opened import open_recipe
 
     stages = RichStages(quiet=arguments.quiet)
     variant = open_recipe(recipe, stages, dense=arguments.dense)
@@ -85,8 +85,8 @@ def _check(arguments: argparse.Namespace, resolved: ResolvedRecipe) -> None:
 
 def _trtexec(file: Path) -> list[str]:
     """Return the lines that build and time a file for TensorRT."""
-    from exporter.artefact import read_lowered
-    from exporter.runtimes.tensorrt.settings import BuildSettings
-    from exporter.runtimes.tensorrt.trtexec import build_lines
+    from exporter.core.base.artefact import read_lowered
+    from exporter.engines.settings import BuildSettings
+    from exporter.engines.trtexec import build_lines
 
     return build_lines(read_lowered(file), BuildSettings(batches=(8,)), alone=True)

@@ -28,13 +28,13 @@ from exporter.cli.output import (
     show,
     skipped_lines,
 )
-from exporter.evaluation.loss import points_words
-from exporter.settings.flags import Parser, add_flags
-from exporter.workflows.recipe import Recipe
-from exporter.workflows.resolved import check_finetune, check_weights, resolved_recipe
+from exporter.cli.setting_flags import Parser, add_flags
+from exporter.jobs.recipe import Recipe
+from exporter.jobs.resolved import check_finetune, check_weights, resolved_recipe
+from exporter.measure.loss import points_words
 
 if TYPE_CHECKING:
-    from exporter.workflows.finetune import FinetuneResult
+    from exporter.jobs.finetune import FinetuneResult
 
 EXAMPLES = (
     "star-export finetune --model digits_vit --images train/ --eval-images val/ --mac-reduction 0.5"
@@ -75,7 +75,7 @@ def run(arguments: argparse.Namespace) -> int:
     resolved.check_model()
     check_weights(teacher)
     with stages.stage("libraries"):
-        from exporter.workflows.finetune import dry_finetune, finetune_model
+        from exporter.jobs.finetune import dry_finetune, finetune_model
 
     if arguments.dry_run:
         return show_dry_run(

@@ -6,10 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from exporter.cli.output import print_lines, print_table, schedule_words, show
-from exporter.errors import RecipeError
-from exporter.records import Schedule
-from exporter.settings.fields import fields_of, homes_of, sections_of
-from exporter.settings.flags import (
+from exporter.cli.setting_flags import (
     SET,
     Parser,
     SetAction,
@@ -18,11 +15,14 @@ from exporter.settings.flags import (
     from_flags,
     tables_from_flags,
 )
+from exporter.core.base.errors import RecipeError
+from exporter.core.base.records import Schedule
+from exporter.core.base.settings import fields_of, homes_of, sections_of
+from exporter.jobs.recipe import TRAINING, Recipe, over, read_recipe, read_training
 from exporter.training.settings import PRESETS, FinetuneSettings, preset_values
-from exporter.workflows.recipe import TRAINING, Recipe, over, read_recipe, read_training
 
 if TYPE_CHECKING:
-    from exporter.workflows.opened import DryRun
+    from exporter.jobs.opened import DryRun
 
 # The model's, which every verb that loads one takes.
 MODEL_FLAGS = ("model", "checkpoint", "model_kwargs", "device")

@@ -7,8 +7,8 @@ from typing import Any
 
 from exporter.cli.compile import print_reports
 from exporter.cli.output import print_json, print_lines
-from exporter.evaluation.report.record import Report
-from exporter.formats.canonical_json import load_json
+from exporter.core.base.canonical_json import load_json
+from exporter.report.record import Report
 
 EXAMPLES = (
     "star-export inspect build/digits",
@@ -30,7 +30,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Print the description, of a folder what `compile` printed; the exit code is 0."""
-    from exporter.workflows.inspect import REPORT_KIND, inspect_artefact
+    from exporter.jobs.inspect import REPORT_KIND, inspect_artefact
 
     described = inspect_artefact(arguments.artefact)
     if arguments.json:

@@ -13,7 +13,8 @@ from typing import Any
 
 import exporter
 from exporter.cli.flags import add_common, recipe_key
-from exporter.errors import (
+from exporter.cli.setting_flags import Parser, as_typed
+from exporter.core.base.errors import (
     ArtefactError,
     LaunchError,
     MissingDependencyError,
@@ -21,9 +22,8 @@ from exporter.errors import (
     UserError,
     reason_of,
 )
-from exporter.machine import within_quota
+from exporter.core.base.machine import within_quota
 from exporter.processes import processes
-from exporter.settings.flags import Parser, as_typed
 
 # The exit code of a command that lost its reader, as that of a process that SIGPIPE ends.
 CLOSED = 141

@@ -10,10 +10,10 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from exporter.cli.output import print_lines, show
-from exporter.errors import RecipeError
+from exporter.cli.setting_flags import add_flags, from_flags
+from exporter.core.base.errors import RecipeError
+from exporter.core.base.settings import changes_of
 from exporter.models.request import ModelRequest
-from exporter.settings.fields import changes_of
-from exporter.settings.flags import add_flags, from_flags
 
 if TYPE_CHECKING:
     from exporter.models.listed import Answer

@@ -9,11 +9,11 @@ from datetime import timedelta
 from threading import Event, Thread
 from typing import TYPE_CHECKING, Any
 
-from exporter.formats.canonical_json import to_json
-from exporter.intervals import Interval
+from exporter.core.base.canonical_json import to_json
+from exporter.core.base.intervals import Interval
+from exporter.core.base.progress import Advance
+from exporter.core.base.records import Schedule
 from exporter.processes import processes
-from exporter.records import Schedule
-from exporter.workflows.progress import Advance
 
 if TYPE_CHECKING:
     from rich.progress import Task

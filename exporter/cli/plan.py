@@ -9,6 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
+from exporter.calibration.record import warn_of_few_images
 from exporter.cli.flags import (
     AMOUNT_FLAGS,
     MODEL_FLAGS,
@@ -20,18 +21,18 @@ from exporter.cli.flags import (
     recipe_of,
 )
 from exporter.cli.output import show
-from exporter.errors import ArtefactError, RecipeError, reason_of
-from exporter.files import writable_file
-from exporter.formats.canonical_json import read_json, save_json
-from exporter.records import ModelSpec
-from exporter.schedule.macs import dense_macs, schedule_macs
-from exporter.schedule.methods import ACS
-from exporter.schedule.plan import log_oddities, schedule_of, warn_of_few_images
-from exporter.schedule.policy import Need, Policy
-from exporter.settings.flags import add_flags
-from exporter.vocabulary import Method
-from exporter.workflows.recipe import Recipe
-from exporter.workflows.resolved import resolved_recipe
+from exporter.cli.setting_flags import add_flags
+from exporter.core.base.canonical_json import read_json, save_json
+from exporter.core.base.errors import ArtefactError, RecipeError, reason_of
+from exporter.core.base.files import writable_file
+from exporter.core.base.records import ModelSpec
+from exporter.core.base.vocabulary import Method
+from exporter.core.schedule.macs import dense_macs, schedule_macs
+from exporter.core.schedule.methods import ACS
+from exporter.core.schedule.plan import log_oddities, schedule_of
+from exporter.core.schedule.policy import Need, Policy
+from exporter.jobs.recipe import Recipe
+from exporter.jobs.resolved import resolved_recipe
 
 if TYPE_CHECKING:
     from exporter.calibration.record import Calibration
@@ -121,8 +122,8 @@ def _listed(recipe: Recipe) -> "Start | None":
 def _opened(recipe: Recipe) -> "Start":
     """Return what a plan starts from where the model has to be built, without weights."""
     resolved_recipe(recipe).check_model()
-    from exporter.models.spec import with_outputs
-    from exporter.workflows.opened import open_recipe
+    from exporter.core.vit.spec import with_outputs
+    from exporter.jobs.opened import open_recipe
 
     variant = open_recipe(recipe)
     network = variant.network

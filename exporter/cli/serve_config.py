@@ -5,11 +5,11 @@ import shlex
 
 from exporter.cli.flags import add_folder, add_out
 from exporter.cli.output import print_lines, show
-from exporter.settings.flags import add_flags, from_flags
-from exporter.workflows.folders.huggingface import write_huggingface
-from exporter.workflows.folders.immich import write_immich
-from exporter.workflows.folders.loaders import HUGGINGFACE, IMMICH, ServeSettings
-from exporter.workflows.folders.triton import write_repository
+from exporter.cli.setting_flags import add_flags, from_flags
+from exporter.serve.huggingface import write_huggingface
+from exporter.serve.immich import write_immich
+from exporter.serve.loaders import HUGGINGFACE, IMMICH, ServeSettings
+from exporter.serve.triton import write_repository
 
 EXAMPLES = (
     "star-export serve-config build/digits --loader huggingface --out models/digits",

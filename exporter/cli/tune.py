@@ -25,14 +25,14 @@ from exporter.cli.output import (
     show,
     skipped_lines,
 )
-from exporter.evaluation.loss import points_words
-from exporter.files import writable_folder
-from exporter.schedule.prune import Prune
-from exporter.settings.flags import add_flags, from_flags
-from exporter.vocabulary import Status
-from exporter.workflows.recipe import PRUNE, Recipe
-from exporter.workflows.resolved import resolved_recipe
-from exporter.workflows.tuning.choice import (
+from exporter.cli.setting_flags import add_flags, from_flags
+from exporter.core.base.files import writable_folder
+from exporter.core.base.vocabulary import Status
+from exporter.core.schedule.prune import Prune
+from exporter.jobs.recipe import PRUNE, Recipe
+from exporter.jobs.resolved import resolved_recipe
+from exporter.measure.loss import points_words
+from exporter.tuning.choice import (
     USUAL,
     Judged,
     Point,
@@ -40,8 +40,8 @@ from exporter.workflows.tuning.choice import (
     TuneSettings,
     images_needed,
 )
-from exporter.workflows.tuning.recipes import check_named, check_search, recipes_with
-from exporter.workflows.tuning.ways import OWN
+from exporter.tuning.recipes import check_named, check_search, recipes_with
+from exporter.tuning.ways import OWN
 
 EXAMPLES = (
     "star-export tune --model digits_vit --images train/ --eval-images val/ --max-drop 1 --out build/tune",
@@ -93,7 +93,7 @@ def run(arguments: argparse.Namespace) -> int:
     recipe, out = recipe_of(arguments, DEFAULTS), arguments.out
     _check(recipe, settings, weights, out)
     with stages.stage("libraries"):
-        from exporter.workflows.tuning.tune import dry_tune, tune
+        from exporter.tuning.tune import dry_tune, tune
 
     if arguments.dry_run:
         return show_dry_run(arguments, dry_tune(recipe, settings, out, weights=weights))

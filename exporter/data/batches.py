@@ -8,11 +8,11 @@ from typing import TypeVar
 
 import numpy as np
 
+from exporter.core.base.errors import ImageError
+from exporter.core.base.records import ModelSpec, Preprocessing, normalise
+from exporter.core.base.tensor_names import Array
 from exporter.data.images import UNKNOWN, ImageFile, ImageFolder, sample
-from exporter.data.pixels import LoadedImage, SkippedImage, normalise, stream
-from exporter.errors import ImageError
-from exporter.records import ModelSpec, Preprocessing
-from exporter.tensor_names import Array
+from exporter.data.pixels import LoadedImage, SkippedImage, stream
 
 ItemT = TypeVar("ItemT")
 

@@ -12,8 +12,8 @@ from collections import defaultdict
 from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 
-from exporter.errors import ImageError, reason_of
-from exporter.formats.canonical_json import read_json
+from exporter.core.base.canonical_json import read_json
+from exporter.core.base.errors import ImageError, reason_of
 
 logger = logging.getLogger(__name__)
 

@@ -7,15 +7,14 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from math import floor
 from pathlib import Path
-from typing import TypeVar
 
 from typing_extensions import override
 
+from exporter.core.base.errors import ImageError, reason_of
+from exporter.core.base.files import regular
+from exporter.core.base.spread import set_apart
 from exporter.data.class_map import class_indices, is_order, quoted
-from exporter.errors import ImageError, reason_of
-from exporter.files import regular
 
 logger = logging.getLogger(__name__)
 
@@ -38,8 +37,6 @@ SUFFIXES = frozenset(
 
 # In an array of classes: that of an image whose class is not known.
 UNKNOWN = -1
-
-ItemT = TypeVar("ItemT")
 
 
 @dataclass(frozen=True)
@@ -272,20 +269,6 @@ def sample(images: ImageFolder, count: int | None, seed: int) -> ImageFolder:
     if count is None or count >= len(images.files):
         return images
     return _at(images, draw(len(images.files), count, f"{seed}"))
-
-
-def set_apart(items: Iterable[ItemT], share: float) -> tuple[list[ItemT], list[ItemT]]:
-    """Return the items that stay, and a share of them, spread evenly over their order.
-
-    It is the one rule by which images are split: so each class of a listing gives its share, and so does every
-    prefix of a random order.
-    """
-    rest: list[ItemT] = []
-    apart: list[ItemT] = []
-    for place, item in enumerate(items):
-        reaches_next = floor(share * (place + 1)) > floor(share * place)
-        (apart if reaches_next else rest).append(item)
-    return rest, apart
 
 
 def split(

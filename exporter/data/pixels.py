@@ -18,11 +18,11 @@ from typing import Any
 import numpy as np
 from PIL import Image, ImageOps, UnidentifiedImageError
 
+from exporter.core.base.errors import ImageError, reason_of
+from exporter.core.base.records import Preprocessing, normalise
+from exporter.core.base.tensor_names import Array
+from exporter.core.base.vocabulary import CropMode, CropRounding
 from exporter.data.images import ImageFile, ImageFolder
-from exporter.errors import ImageError, reason_of
-from exporter.records import Preprocessing
-from exporter.tensor_names import Array
-from exporter.vocabulary import CropMode, CropRounding
 
 Size = tuple[int, int]  # height and width
 
@@ -335,22 +335,6 @@ def to_rgb(image: Image.Image) -> Image.Image:
 def to_pixels(image: Image.Image) -> Array:
     """Return an RGB image as uint8 [3, height, width]."""
     return np.ascontiguousarray(np.asarray(image).transpose(2, 0, 1))
-
-
-def normalise(pixels: Array, preprocessing: Preprocessing) -> Array:
-    """Convert uint8 pixels to the model's float32 input, bit for bit as timm's ToTensor and Normalize.
-
-    The pixels are [..., 3, height, width]. Float32 is returned as it is: it has been normalised.
-    """
-    if pixels.dtype == np.float32:
-        return pixels
-    mean = np.array(preprocessing.mean, np.float32).reshape(3, 1, 1)
-    std = np.array(preprocessing.std, np.float32).reshape(3, 1, 1)
-    images = pixels.astype(np.float32)
-    images /= 255
-    images -= mean
-    images /= std
-    return images
 
 
 def _grey(image: Image.Image) -> Array:

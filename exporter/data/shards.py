@@ -19,6 +19,8 @@ from itertools import groupby
 from pathlib import Path, PurePosixPath
 from typing import Any, Literal, NamedTuple
 
+from exporter.core.base.errors import ImageError, reason_of
+from exporter.core.base.files import regular
 from exporter.data.class_map import ClassesByName
 from exporter.data.images import (
     SUFFIXES,
@@ -28,8 +30,6 @@ from exporter.data.images import (
     Span,
     visible_in,
 )
-from exporter.errors import ImageError, reason_of
-from exporter.files import regular
 
 ENDINGS = (".tar", ".tar.gz", ".tgz")
 # How files start that gzip, bzip2 and xz wrote.

@@ -6,6 +6,7 @@ from itertools import islice
 from pathlib import Path
 from typing import TypeVar
 
+from exporter.core.base.errors import ImageError
 from exporter.data.class_map import MAP_HINT, is_order, quoted, read_class_map
 from exporter.data.images import (
     ImageFile,
@@ -25,7 +26,6 @@ from exporter.data.shards import (
     list_shards,
     read_shards,
 )
-from exporter.errors import ImageError
 
 SourceT = TypeVar("SourceT", bound=ImageSource)
 

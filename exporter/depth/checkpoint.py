@@ -6,10 +6,10 @@ from pathlib import Path
 
 from torch import Tensor
 
+from exporter.core.base.errors import ModelError
+from exporter.core.vit.protocol import PrunableViT
 from exporter.depth.plan import DepthPlan
 from exporter.depth.surgery import apply_plan
-from exporter.errors import ModelError
-from exporter.models.base import PrunableViT
 from exporter.models.border import check_border
 from exporter.models.identity import read_record
 from exporter.models.networks import create, source_of

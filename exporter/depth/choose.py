@@ -8,18 +8,18 @@ from typing import Any, TypeAlias
 
 from torch import nn
 
+from exporter.core.base.canonical_json import from_json
+from exporter.core.base.errors import DepthError
+from exporter.core.base.files import Unfinished
+from exporter.core.base.vocabulary import UnitType
+from exporter.core.vit.protocol import PrunableViT
 from exporter.depth.checkpoint import DEPTH, Depth, read_depth, with_weights
 from exporter.depth.gates import Importance, gated, removable
 from exporter.depth.plan import ChoiceSettings, DepthPlan
 from exporter.depth.surgery import apply_plan
-from exporter.errors import DepthError
-from exporter.files import Unfinished
-from exporter.formats.canonical_json import from_json
-from exporter.models.base import PrunableViT
 from exporter.models.identity import Identity, read_metadata, save_weights
 from exporter.models.registry import trainable
 from exporter.models.weights import read_state_dict
-from exporter.vocabulary import UnitType
 
 
 @dataclass(frozen=True)

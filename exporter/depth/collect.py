@@ -14,14 +14,14 @@ from typing import NamedTuple, TypeAlias
 
 import msgspec
 
+from exporter.core.base.canonical_json import read_json, save_json
+from exporter.core.base.errors import ArtefactError, reason_of
+from exporter.core.base.vocabulary import UnitType
+from exporter.core.vit.protocol import PrunableViT
 from exporter.depth.choose import Bookmark, RankedViT, Stage, Train, spare
 from exporter.depth.gates import Importance
 from exporter.depth.plan import ChoiceSettings, DepthPlan
 from exporter.depth.predictor import Sample
-from exporter.errors import ArtefactError, reason_of
-from exporter.formats.canonical_json import read_json, save_json
-from exporter.models.base import PrunableViT
-from exporter.vocabulary import UnitType
 
 
 class Tally(NamedTuple):

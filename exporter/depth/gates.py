@@ -19,10 +19,10 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from typing_extensions import override
 
+from exporter.core.base.errors import DepthError
+from exporter.core.base.vocabulary import AttentionVariant, UnitType
+from exporter.core.vit.protocol import AttentionParts, BlockParts, PrunableViT
 from exporter.depth.surgery import pieces, why_not_merged
-from exporter.errors import DepthError
-from exporter.models.base import AttentionParts, BlockParts, PrunableViT
-from exporter.vocabulary import AttentionVariant, UnitType
 
 Hook = Callable[..., Any]
 

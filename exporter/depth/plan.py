@@ -3,9 +3,9 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from exporter.errors import DepthError, RecipeError
-from exporter.settings.fields import Natural, Positive, Settings, option
-from exporter.vocabulary import AttentionVariant, UnitType
+from exporter.core.base.errors import DepthError, RecipeError
+from exporter.core.base.settings import Natural, Positive, Settings, option
+from exporter.core.base.vocabulary import AttentionVariant, UnitType
 
 INSTRUMENTED = (
     "What replaces the attention branch of a block: nothing (remove), its input (identity), or a doubling of the "

@@ -11,10 +11,10 @@ from itertools import combinations, combinations_with_replacement
 
 import numpy as np
 
-from exporter.errors import DepthError
-from exporter.settings.fields import Natural, Number, Settings, Weight, option
-from exporter.tensor_names import Array
-from exporter.vocabulary import UnitType
+from exporter.core.base.errors import DepthError
+from exporter.core.base.settings import Natural, Number, Settings, Weight, option
+from exporter.core.base.tensor_names import Array
+from exporter.core.base.vocabulary import UnitType
 
 DEGREES = (1, 2, 3, 4)
 # Singular values below this share of the largest one are rounding: the samples say nothing about that direction.

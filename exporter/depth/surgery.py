@@ -10,12 +10,12 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from typing_extensions import override
 
+from exporter.core.base.errors import DepthError
+from exporter.core.base.vocabulary import AttentionVariant
+from exporter.core.vit.parts import Gate, scale_of
+from exporter.core.vit.protocol import BlockParts, MlpParts, PrunableViT
+from exporter.core.vit.spec import with_blocks
 from exporter.depth.plan import DepthPlan
-from exporter.errors import DepthError
-from exporter.models.base import BlockParts, MlpParts, PrunableViT
-from exporter.models.parts import Gate, scale_of
-from exporter.models.spec import with_blocks
-from exporter.vocabulary import AttentionVariant
 
 
 class MlpBlock(nn.Module):

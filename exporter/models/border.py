@@ -17,8 +17,11 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from exporter.errors import ModelError, reason_of
-from exporter.models.base import (
+from exporter.core.base.errors import ModelError, reason_of
+from exporter.core.base.records import Output
+from exporter.core.base.tensor_names import EMBEDDING, LOGITS, TOKENS
+from exporter.core.base.vocabulary import OutputKind
+from exporter.core.vit.protocol import (
     BlockParts,
     PrunableViT,
     add_attention,
@@ -31,9 +34,6 @@ from exporter.models.huggingface.instances import (
     named_results,
     results_of,
 )
-from exporter.records import Output
-from exporter.tensor_names import EMBEDDING, LOGITS, TOKENS
-from exporter.vocabulary import OutputKind
 
 # How far rounding takes two ways to compute the same, in standard deviations: as `check` has it for a runtime.
 ROUNDED_WITHIN = {

@@ -15,8 +15,8 @@ from timm.models import eva, vision_transformer
 from torch import Tensor, nn
 from torchvision.models import VisionTransformer as TorchvisionNetwork
 
-from exporter.errors import CheckpointError
-from exporter.models.lvvit import LvVit
+from exporter.core.base.errors import CheckpointError
+from exporter.core.vit.lvvit import LvVit
 
 logger = logging.getLogger(__name__)
 

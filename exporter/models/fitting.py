@@ -6,7 +6,7 @@ from dataclasses import replace
 import timm
 from torch import Size, Tensor, nn
 
-from exporter.errors import CheckpointError, ModelError
+from exporter.core.base.errors import CheckpointError, ModelError
 from exporter.models.conversion import without_shared_prefix
 from exporter.models.networks import Source, create
 

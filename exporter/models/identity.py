@@ -10,10 +10,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from exporter.errors import ArtefactError, OutputError, reason_of
-from exporter.files import regular, writable_file, written_beside
-from exporter.formats.canonical_json import from_json, to_json
-from exporter.vocabulary import OutputKind
+from exporter.core.base.canonical_json import from_json, to_json
+from exporter.core.base.errors import ArtefactError, OutputError, reason_of
+from exporter.core.base.files import regular, writable_file, written_beside
+from exporter.core.base.vocabulary import OutputKind
 
 if TYPE_CHECKING:
     from torch import nn

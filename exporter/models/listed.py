@@ -12,11 +12,11 @@ from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
-from exporter.errors import ModelError
-from exporter.files import has_file, is_path
-from exporter.formats.canonical_json import load_json
+from exporter.core.base.canonical_json import load_json
+from exporter.core.base.errors import ModelError
+from exporter.core.base.files import has_file, is_path
+from exporter.core.base.records import ModelSpec
 from exporter.models.request import ModelRequest
-from exporter.records import ModelSpec
 
 LIST = Path(__file__).with_name("listed.json")
 NO_SUCH_MODEL = "model"  # subject of the error for an unknown name

@@ -16,8 +16,11 @@ from torch.overrides import TorchFunctionMode
 from typing_extensions import override
 
 from exporter import bundled
-from exporter.errors import CheckpointError, HubError, ModelError, reason_of
-from exporter.models import torchvision_vit
+from exporter.core.base.errors import CheckpointError, HubError, ModelError, reason_of
+from exporter.core.base.records import GUESS, Sources
+from exporter.core.base.vocabulary import OutputKind
+from exporter.core.vit import torchvision_vit
+from exporter.core.vit.lvvit import LVVITS, LvVit
 from exporter.models.hub import hub_or_cache
 from exporter.models.huggingface.kinds import head_of
 from exporter.models.huggingface.repository import (
@@ -27,13 +30,10 @@ from exporter.models.huggingface.repository import (
 )
 from exporter.models.identity import CHECKPOINT, Identity, read_identity
 from exporter.models.listed import listed, unknown_model
-from exporter.models.lvvit import LVVITS, LvVit
 from exporter.models.provenance import REQUEST, WHOLE_PREPROCESSING, overridden
 from exporter.models.request import ModelRequest
 from exporter.models.timm_arguments import WRONG_ARGUMENTS, arguments, check_texts
 from exporter.models.training_arguments import saved_preprocessing
-from exporter.records import GUESS, Sources
-from exporter.vocabulary import OutputKind
 
 # Methods of a tensor that initialisations call, and functions of torch.nn.init: they write values alone.
 WRITES = {

@@ -15,8 +15,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils import parametrize, prune
 
-from exporter.errors import CheckpointError, ModelError, UserError, reason_of
-from exporter.models.base import PrunableViT
+from exporter.core.base.errors import CheckpointError, ModelError, UserError, reason_of
+from exporter.core.vit.protocol import PrunableViT
 from exporter.models.border import LIBRARIES, ROUNDED_WITHIN, check_border
 from exporter.models.huggingface.instances import is_instance
 from exporter.models.weights import check_finite

@@ -4,7 +4,7 @@ import logging
 from collections.abc import Collection
 from typing import Any
 
-from exporter.records import GUESS, ModelSpec
+from exporter.core.base.records import GUESS, ModelSpec
 
 logger = logging.getLogger(__name__)
 

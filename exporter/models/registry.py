@@ -14,9 +14,15 @@ from timm.models.vision_transformer_relpos import VisionTransformerRelPos
 from torch import nn
 from torchvision.models import VisionTransformer as TorchvisionNetwork
 
-from exporter.errors import CheckpointError, HubError, ModelError, reason_of
+from exporter.core.base.errors import CheckpointError, HubError, ModelError, reason_of
+from exporter.core.base.records import Sources
+from exporter.core.base.vocabulary import OutputKind
+from exporter.core.vit.lvvit import LvVit, LvVitAdapter
+from exporter.core.vit.protocol import PrunableViT
+from exporter.core.vit.spec import with_head
+from exporter.core.vit.timm_adapters import TimmEva, TimmViT
+from exporter.core.vit.torchvision_vit import TorchvisionViT
 from exporter.models.activation import log_activation
-from exporter.models.base import PrunableViT
 from exporter.models.border import check_border
 from exporter.models.class_names import (
     NAMELESS,
@@ -34,18 +40,12 @@ from exporter.models.huggingface.instances import (
 )
 from exporter.models.huggingface.kinds import head_of
 from exporter.models.listed import NO_SUCH_MODEL, Answer
-from exporter.models.lvvit import LvVit, LvVitAdapter
 from exporter.models.networks import Source, create, source_of
 from exporter.models.provenance import guessed_for, log_guess, overridden
 from exporter.models.request import ModelRequest
-from exporter.models.spec import with_head
-from exporter.models.timm_adapters import TimmEva, TimmViT
 from exporter.models.timm_arguments import running_with
-from exporter.models.torchvision_vit import TorchvisionViT
 from exporter.models.weights import class_count, load_into, read_state_dict
 from exporter.models.zero_shot import read_text_embeddings, zero_shot
-from exporter.records import Sources
-from exporter.vocabulary import OutputKind
 
 logger = logging.getLogger(__name__)
 

@@ -5,9 +5,9 @@ from typing import Annotated, Any
 
 from msgspec import Meta
 
-from exporter.files import GivenPath
-from exporter.settings.fields import Positive, Settings, option
-from exporter.vocabulary import PROBLEM_TYPES
+from exporter.core.base.files import GivenPath
+from exporter.core.base.settings import Positive, Settings, option
+from exporter.core.base.vocabulary import PROBLEM_TYPES
 
 # timm's keys that a user may override; the input size is set by `model_kwargs`.
 PREPROCESS_KEYS = (

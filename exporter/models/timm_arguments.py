@@ -9,8 +9,8 @@ from typing import Any
 from timm.layers import SwiGLUPacked
 from torch import nn
 
-from exporter.errors import ModelError, reason_of
-from exporter.settings.fields import MOST
+from exporter.core.base.errors import ModelError, reason_of
+from exporter.core.base.settings import MOST
 
 # Stands for timm's class as `mlp_layer`; `norm_eps` stands for a LayerNorm of this epsilon as `norm_layer`.
 SWIGLU = "swiglu_packed"

@@ -21,8 +21,8 @@ from safetensors.torch import load_file
 from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
-from exporter.errors import CheckpointError, reason_of
-from exporter.files import regular
+from exporter.core.base.errors import CheckpointError, reason_of
+from exporter.core.base.files import regular
 from exporter.models.conversion import (
     HEAD,
     check_size,

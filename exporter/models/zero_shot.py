@@ -18,11 +18,11 @@ from timm.models.eva import Eva
 from timm.models.vision_transformer import VisionTransformer
 from torch import Tensor, nn
 
-from exporter.errors import CheckpointError, ModelError, reason_of
-from exporter.files import regular
-from exporter.formats.npz import read_arrays
-from exporter.models.timm_adapters import outputs_of
-from exporter.vocabulary import OutputKind
+from exporter.core.base.errors import CheckpointError, ModelError, reason_of
+from exporter.core.base.files import regular
+from exporter.core.base.npz import read_arrays
+from exporter.core.base.vocabulary import OutputKind
+from exporter.core.vit.timm_adapters import outputs_of
 
 EXPECTED = "embeddings [classes, channels], and as many names: .npz, or .safetensors with names in its metadata"
 UNREADABLE = (OSError, ValueError, KeyError, TypeError, SafetensorError)

@@ -1,1 +1,5 @@
-"""Train a model: its images and their augmentation, the loop, and the checkpoints of a run."""
+"""Train a model, pruned or not.
+
+In: a model, labelled images and `FinetuneSettings`. Out: weights, with what prunes them in their metadata.
+First read `finetune` and `settings`.
+"""

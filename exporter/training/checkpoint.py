@@ -12,7 +12,7 @@ from timm.utils import ModelEmaV3
 from torch import nn
 from torch.optim import Optimizer
 
-from exporter.files import Unfinished
+from exporter.core.base.files import Unfinished
 
 Score: TypeAlias = Callable[[nn.Module], float]
 

@@ -26,11 +26,11 @@ from torchvision.transforms import (
 )
 from typing_extensions import override
 
+from exporter.core.base.errors import ImageError, RecipeError
+from exporter.core.base.records import Preprocessing, normalise
 from exporter.data.images import ImageFolder
-from exporter.data.pixels import normalise, read_rgb, to_input_size, to_pixels
-from exporter.errors import ImageError, RecipeError
+from exporter.data.pixels import read_rgb, to_input_size, to_pixels
 from exporter.processes import processes
-from exporter.records import Preprocessing
 from exporter.training.finetune import TrainBatch
 from exporter.training.settings import Augmentation, FinetuneSettings
 

@@ -16,7 +16,7 @@ from timm.utils import ModelEmaV3, random_seed
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from exporter.errors import ImageError, ModelError, RecipeError
+from exporter.core.base.errors import ImageError, ModelError, RecipeError
 from exporter.processes import processes
 from exporter.training.checkpoint import RunState, Score
 from exporter.training.settings import FinetuneSettings

@@ -9,10 +9,9 @@ from typing import Annotated, Any
 from msgspec import Meta
 
 from exporter import bundled
-from exporter.errors import RecipeError
-from exporter.files import PathLike
-from exporter.models.identity import read_identity
-from exporter.settings.fields import (
+from exporter.core.base.errors import RecipeError
+from exporter.core.base.files import PathLike
+from exporter.core.base.settings import (
     LARGEST,
     Above0,
     Batch,
@@ -24,6 +23,7 @@ from exporter.settings.fields import (
     Weight,
     option,
 )
+from exporter.models.identity import read_identity
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,7 @@
 #define STAR_CDF_RETAIN_ROW_H
 
 //! CdfRetain within one row. Host and device share this code, so that tests on a CPU run what a GPU runs.
-//! The numbered rules are those of the operator's definition, exporter/ops/cdf_reference.py.
+//! The numbered rules are those of the operator's definition, exporter/core/prune/ops/cdf_reference.py.
 
 #include <cfloat>
 #include <cmath>

@@ -17,10 +17,10 @@ import pytest
 from filelock import FileLock
 
 from exporter.cli.main import main
-from exporter.evaluation.parity.tolerance import TOLERANCES
-from exporter.formats import large_onnx
-from exporter.workflows.folders.export_folder import read_folder
-from exporter.workflows.folders.huggingface import write_model
+from exporter.core.base import large_onnx
+from exporter.core.verify.tolerance import TOLERANCES
+from exporter.serve.export_folder import read_folder
+from exporter.serve.huggingface import write_model
 from tests.benchmarks.scripts import script
 from tests.commands import Workplace
 from tests.disk_cache import shared_folder

@@ -19,13 +19,13 @@ from exporter.bundled import (
     OFFSET_DIGITS_VIT,
     BundledModel,
 )
+from exporter.core.base.canonical_json import load_json
+from exporter.core.base.files import sha256_of
+from exporter.core.base.vocabulary import CropRounding
 from exporter.data.batches import batches
-from exporter.evaluation.accuracy import predict_each
-from exporter.files import sha256_of
-from exporter.formats.canonical_json import load_json
+from exporter.measure.accuracy import predict_each
 from exporter.models.registry import describe, load
 from exporter.models.request import ModelRequest
-from exporter.vocabulary import CropRounding
 from tests.calib_data.tiny import TRAIN
 from tests.digits import digits
 

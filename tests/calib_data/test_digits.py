@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from exporter.errors import ArtefactError, OutputError
+from exporter.core.base.errors import ArtefactError, OutputError
 from tests.benchmarks.scripts import script
 
 digits = script("../calib_data/digits.py")

@@ -11,11 +11,11 @@ import torch
 from safetensors.torch import load_file
 from torch import nn
 
+from exporter.core.base.canonical_json import load_json
+from exporter.core.base.errors import ImageError, ModelError
+from exporter.core.base.files import sha256_of
+from exporter.core.base.records import Preprocessing
 from exporter.data.images import list_images
-from exporter.errors import ImageError, ModelError
-from exporter.files import sha256_of
-from exporter.formats.canonical_json import load_json
-from exporter.records import Preprocessing
 from tests.calib_data.tiny import QUIET, SHAPE, TINY, TRAIN, write_images
 from tests.power_cuts import cut_after
 

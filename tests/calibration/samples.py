@@ -16,10 +16,10 @@ from exporter.calibration.importance import sweep
 from exporter.calibration.record import Calibration, CalibrationRecord
 from exporter.calibration.settings import CalibrationSettings
 from exporter.calibration.trace import in_dtype, trace
-from exporter.models.base import PrunableViT
+from exporter.core.base.records import BlockMacs, ModelSpec, Output, Preprocessing
+from exporter.core.base.vocabulary import CropMode, Interpolation, OutputKind
+from exporter.core.vit.protocol import PrunableViT
 from exporter.models.registry import adapt
-from exporter.records import BlockMacs, ModelSpec, Output, Preprocessing
-from exporter.vocabulary import CropMode, Interpolation, OutputKind
 
 # Of a model that need not be there.
 PREPROCESSING = Preprocessing(

@@ -27,12 +27,12 @@ from exporter.calibration.record import (
 )
 from exporter.calibration.settings import CalibrationSettings, planned_images
 from exporter.calibration.trace import in_dtype
+from exporter.core.base.errors import ArtefactError, CalibrationError, OutputError
+from exporter.core.base.records import ModelSpec, normalise
+from exporter.core.vit.protocol import PrunableViT
+from exporter.core.vit.spec import with_outputs
 from exporter.data.images import ImageFolder, dataset_sha256, list_images
-from exporter.data.pixels import LoadedImage, normalise, stream
-from exporter.errors import ArtefactError, CalibrationError, OutputError
-from exporter.models.base import PrunableViT
-from exporter.models.spec import with_outputs
-from exporter.records import ModelSpec
+from exporter.data.pixels import LoadedImage, stream
 from tests.calibration.samples import pictures, tiny_vit
 from tests.vits import make_tower, make_vit
 

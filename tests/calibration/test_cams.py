@@ -7,10 +7,10 @@ from torch import Tensor, nn
 from exporter.calibration import backward, rules
 from exporter.calibration.attention import QueryKeyValue, propagate
 from exporter.calibration.trace import AttentionTrace, MlpTrace, in_dtype, trace
+from exporter.core.base.vocabulary import AttentionVariant
+from exporter.core.vit.protocol import AttentionParts, MlpParts
 from exporter.depth.plan import DepthPlan
 from exporter.depth.surgery import apply_plan
-from exporter.models.base import AttentionParts, MlpParts
-from exporter.vocabulary import AttentionVariant
 from tests.calibration.samples import VARIANTS, frozen_images, tiny_vit
 from tests.calibration.whole_attention import matrices, relevance_of_attention
 

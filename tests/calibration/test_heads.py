@@ -15,11 +15,11 @@ from exporter.calibration.backward import (
     top_outputs,
 )
 from exporter.calibration.trace import in_dtype, trace
+from exporter.core.base.vocabulary import AttentionVariant
+from exporter.core.vit.protocol import PrunableViT
 from exporter.depth.plan import DepthPlan
 from exporter.depth.surgery import apply_plan
-from exporter.models.base import PrunableViT
 from exporter.models.registry import adapt
-from exporter.vocabulary import AttentionVariant
 from tests.calibration.samples import VARIANTS, frozen_images, relevance, tiny_vit
 from tests.calibration.whole_attention import gradients_of_attention
 from tests.versions import runs_in_double

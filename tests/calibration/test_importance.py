@@ -22,7 +22,7 @@ from exporter.calibration.importance import (
     sweep,
 )
 from exporter.calibration.trace import in_dtype, trace
-from exporter.models.base import weights_sha256
+from exporter.core.vit.protocol import weights_sha256
 from tests.calibration.samples import (
     VARIANTS,
     frozen_images,

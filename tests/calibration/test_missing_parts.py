@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from exporter.calibration.trace import in_dtype
-from exporter.models.base import BlockParts, PrunableViT
+from exporter.core.vit.protocol import BlockParts, PrunableViT
 from tests.calibration.samples import frozen_images, relevance, tiny_vit
 
 CLASSES = torch.tensor([[0, 2, 5], [6, 1, 0]])

@@ -18,9 +18,9 @@ from exporter.calibration.record import (
     save_calibration,
 )
 from exporter.calibration.settings import CalibrationSettings
-from exporter.errors import ArtefactError, CalibrationError
-from exporter.formats.canonical_json import to_json
-from exporter.vocabulary import CropMode
+from exporter.core.base.canonical_json import to_json
+from exporter.core.base.errors import ArtefactError, CalibrationError
+from exporter.core.base.vocabulary import CropMode
 from tests.calibration.samples import PREPROCESSING, SPEC
 
 

@@ -11,8 +11,8 @@ from exporter.calibration import sums
 from exporter.calibration.importance import ImageScores
 from exporter.calibration.settings import CalibrationSettings, planned_images
 from exporter.calibration.sums import Sums, load_sums, save_sums, scored_chunks
+from exporter.core.base.errors import ArtefactError
 from exporter.data.images import list_images
-from exporter.errors import ArtefactError
 from exporter.processes import Processes
 from tests.calibration.samples import SPEC, pictures, tiny_vit
 

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from exporter.calibration.trace import AttentionTrace, in_dtype, trace
-from exporter.models.base import (
+from exporter.core.vit.protocol import (
     AttentionParts,
     attention_half,
     heads,

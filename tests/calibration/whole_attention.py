@@ -7,7 +7,7 @@ from exporter.calibration import backward
 from exporter.calibration.attention import propagate
 from exporter.calibration.rules import guarded_inverse
 from exporter.calibration.trace import AttentionTrace, ModelTrace
-from exporter.models.base import PrunableViT
+from exporter.core.vit.protocol import PrunableViT
 
 
 def matrices(seen: AttentionTrace) -> tuple[Tensor, Tensor]:

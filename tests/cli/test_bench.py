@@ -9,23 +9,23 @@ import numpy as np
 import pytest
 
 from exporter.cli.bench import break_even_words, print_gpu_time
-from exporter.evaluation.batch_sweep import CLASSES, AtBatch, BenchSettings, Selection
-from exporter.evaluation.benchmark import (
+from exporter.core.base.machine import environment
+from exporter.core.base.records import Pair
+from exporter.core.schedule.plan import shape_schedule
+from exporter.core.schedule.policy import resolve
+from exporter.core.schedule.prune import Prune
+from exporter.engines.clocks import Clocks
+from exporter.engines.trtexec import Load
+from exporter.measure.batch_sweep import CLASSES, AtBatch, BenchSettings, Selection
+from exporter.measure.benchmark import (
     EngineRuns,
     Throughput,
     compare_speed,
     ratio_of,
 )
-from exporter.machine import environment
-from exporter.records import Pair
-from exporter.runtimes.tensorrt.clocks import Clocks
-from exporter.runtimes.tensorrt.trtexec import Load
-from exporter.schedule.plan import shape_schedule
-from exporter.schedule.policy import resolve
-from exporter.schedule.prune import Prune
-from exporter.workflows.folders.bench import Bench
+from exporter.serve.bench import Bench
 from tests.commands import Command, files_of
-from tests.runtimes.tensorrt.engines import BUILT
+from tests.engines.engines import BUILT
 from tests.vits import make_vit
 
 QUICK = ["--batches", "1,2", "--rounds", "5", "--warmup", "0"]
@@ -90,7 +90,7 @@ def test_two_files_in_place_of_a_folder(
 def test_without_the_export_libraries_the_selection_cost_is_left_out(
     star_export: Command, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.delitem(sys.modules, "exporter.lowering.instrumented", raising=False)
+    monkeypatch.delitem(sys.modules, "exporter.core.lower.instrumented", raising=False)
     monkeypatch.setitem(sys.modules, "onnx_graphsurgeon", None)
     assert (
         "selection cost: not measured here" in star_export("bench", folder, *QUICK).out

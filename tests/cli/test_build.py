@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 
 from exporter.bundled import PLUGIN_SOURCE
-from exporter.runtimes.tensorrt.manifest import Built
-from exporter.targets import TENSORRT
-from exporter.workflows.folders import build
+from exporter.core.base.targets import TENSORRT
+from exporter.engines.manifest import Built
+from exporter.serve import build
 from tests.commands import Command
+from tests.engines.fake_tensorrt import fake_tensorrt
 from tests.folders import write_folder
-from tests.runtimes.tensorrt.fake_tensorrt import fake_tensorrt
 
 HERE = Built("11.4.0.106", "13.0", "580.65", "NVIDIA A100-SXM4-80GB", "8.0")
 

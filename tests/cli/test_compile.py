@@ -11,15 +11,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from exporter.evaluation.report.record import InFp32, Report
-from exporter.formats.canonical_json import load_json
-from exporter.records import Pair, Schedule
-from exporter.tensor_names import INSTRUMENTED, instrumented_path
-from exporter.vocabulary import Method
-from exporter.workflows import compile as compile_module
-from exporter.workflows.recipe import Recipe
+from exporter.core.base.canonical_json import load_json
+from exporter.core.base.records import Pair, Schedule
+from exporter.core.base.tensor_names import INSTRUMENTED, instrumented_path
+from exporter.core.base.vocabulary import Method
+from exporter.jobs import compile as compile_module
+from exporter.jobs.recipe import Recipe
+from exporter.report.record import InFp32, Report
 from tests.commands import BRIEF, Command, Workplace, recipe_file
-from tests.evaluation.report.reports import full_report
+from tests.report.reports import full_report
 
 SETTINGS = {"gamma": 2, "images.seed": 1, "prune.seed": 1, "calibrate.seed": 1}
 

@@ -8,7 +8,7 @@ import pytest
 
 from exporter.cli.depth import polynomial_lines
 from exporter.depth.predictor import Predictor, Split
-from exporter.workflows.depth import Found
+from exporter.jobs.depth import Found
 from tests.commands import BRIEF, Command, Workplace, recipe_file
 from tests.depth.published import SAMPLES
 from tests.pages import commands_of

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from exporter.core.base.records import Pair
 from exporter.processes import Processes
-from exporter.records import Pair
 from tests.commands import Command, Workplace, files_of
 from tests.shards import encoded, write_shard
 

@@ -8,8 +8,8 @@ from typing import Any
 import onnx
 import pytest
 
-from exporter.targets import Target
-from exporter.workflows import variant
+from exporter.core.base.targets import Target
+from exporter.jobs import variant
 from tests.commands import Command, Workplace
 
 

@@ -84,7 +84,7 @@ def test_a_training_that_makes_nothing_better_says_so_and_what_to_try(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("exporter.workflows.finetune.finetune", lambda *_, **__: 0)
+    monkeypatch.setattr("exporter.jobs.finetune.finetune", lambda *_, **__: 0)
     done = finetune(star_export, workplace, tmp_path / "w.safetensors", "--rho", "0.6")
     assert done.code == 1, done.err
     last = done.out.splitlines()[-1]
@@ -133,7 +133,7 @@ def whole(
         ),
         also("torch.save", 2, {"w.calibration.partial", "w.ckpt", ".w.ckpt"}),
         (
-            "exporter.workflows.finetune.save_weights",
+            "exporter.jobs.finetune.save_weights",
             1,
             {"w.calibration.partial", "w.ckpt", "w.safetensors"},
         ),

@@ -10,10 +10,10 @@ import pytest
 from exporter.cli import compile  # noqa: A004
 from exporter.cli.flags import add_recipe, add_training, recipe_of, training_of
 from exporter.cli.main import build_parser
-from exporter.schedule.prune import Prune
-from exporter.settings.flags import Parser
+from exporter.cli.setting_flags import Parser
+from exporter.core.schedule.prune import Prune
+from exporter.jobs.recipe import Images, Recipe
 from exporter.training.settings import PRESETS, FinetuneSettings
-from exporter.workflows.recipe import Images, Recipe
 from tests.commands import Command, recipe_file, recipe_with
 
 

@@ -15,7 +15,7 @@ import pytest
 import exporter
 from exporter.cli import inspect
 from exporter.cli.main import build_parser, main, verb_modules
-from exporter.errors import RecipeError
+from exporter.core.base.errors import RecipeError
 from tests.commands import Command, Workplace
 
 

@@ -8,14 +8,14 @@ from pathlib import Path
 import pytest
 
 from exporter.calibration.record import load_calibration, save_calibration
-from exporter.formats.canonical_json import load_json
+from exporter.core.base.canonical_json import load_json
+from exporter.core.base.records import Schedule
 from exporter.models import listed as listed_module
 from exporter.models.listed import model_list
-from exporter.records import Schedule
 from tests.calibration.samples import acs_of
 from tests.commands import Command, Workplace
-from tests.schedule.ours import DEIT_B_COUNTS_AT_07
-from tests.schedule.published import DEIT_B
+from tests.core.schedule.ours import DEIT_B_COUNTS_AT_07
+from tests.core.schedule.published import DEIT_B
 from tests.versions import LISTED
 
 

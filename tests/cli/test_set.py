@@ -12,12 +12,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from exporter.cli.flags import add_recipe, add_training, recipe_of, training_of
-from exporter.errors import RecipeError
+from exporter.cli.setting_flags import Parser, add_flags
+from exporter.core.base.errors import RecipeError
+from exporter.core.base.settings import Field, fields_of, sections_of
+from exporter.jobs.recipe import TRAINING, Recipe
 from exporter.models.request import PREPROCESS_KEYS
-from exporter.settings.fields import Field, fields_of, sections_of
-from exporter.settings.flags import Parser, add_flags
 from exporter.training.settings import FinetuneSettings
-from exporter.workflows.recipe import TRAINING, Recipe
 from tests.commands import Command
 
 TABLES = {**sections_of(Recipe), TRAINING: FinetuneSettings}

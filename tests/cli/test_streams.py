@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from exporter.cli.main import checked_streams
-from exporter.formats.canonical_json import load_json
-from exporter.records import Schedule
+from exporter.core.base.canonical_json import load_json
+from exporter.core.base.records import Schedule
 from tests.versions import LISTED
 
 

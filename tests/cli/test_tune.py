@@ -9,21 +9,21 @@ from typing import Any
 import pytest
 from torch import nn
 
-from exporter.evaluation.benchmark import Ratio, Throughput
-from exporter.evaluation.loss import PairResult
-from exporter.formats.canonical_json import to_json
+from exporter.core.base.canonical_json import to_json
+from exporter.core.base.vocabulary import Status
+from exporter.core.schedule.prune import Prune
+from exporter.measure.benchmark import Ratio, Throughput
+from exporter.measure.loss import PairResult
 from exporter.models.identity import Identity, save_weights
-from exporter.schedule.prune import Prune
-from exporter.vocabulary import Status
-from exporter.workflows.tuning import tune
-from exporter.workflows.tuning.choice import (
+from exporter.tuning import tune
+from exporter.tuning.choice import (
     Judged,
     Point,
     Timed,
     TuneResult,
     TuneSettings,
 )
-from exporter.workflows.tuning.ways import Candidate
+from exporter.tuning.ways import Candidate
 from tests.commands import Command, Outcome, Workplace
 
 

@@ -8,12 +8,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from exporter.core.base.errors import ImageError
+from exporter.core.base.records import Preprocessing, normalise
+from exporter.core.base.vocabulary import CropMode, Interpolation
 from exporter.data.batches import View, batches, batches_of, first_images, made_ahead
 from exporter.data.images import ImageFile, list_images
-from exporter.data.pixels import normalise
-from exporter.errors import ImageError
-from exporter.records import Preprocessing
-from exporter.vocabulary import CropMode, Interpolation
 from tests.vits import make_images
 
 HALF = (0.5, 0.5, 0.5)

@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from timm.utils.misc import natural_key
 
+from exporter.core.base.errors import ImageError
 from exporter.data.class_map import (
     ORDERS,
     ClassesByName,
@@ -17,7 +18,6 @@ from exporter.data.class_map import (
     is_order,
     read_class_map,
 )
-from exporter.errors import ImageError
 
 NUMBERS = tuple(str(index) for index in range(12))
 SORTED, NATURAL = Path("sorted"), Path("natural")

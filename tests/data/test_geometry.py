@@ -7,9 +7,9 @@ from hypothesis import strategies as st
 from PIL import Image
 from timm.data import create_transform
 
+from exporter.core.base.records import Preprocessing
+from exporter.core.base.vocabulary import CropMode, CropRounding, Interpolation
 from exporter.data.pixels import to_input_size, to_pixels
-from exporter.records import Preprocessing
-from exporter.vocabulary import CropMode, CropRounding, Interpolation
 from tests.versions import timm_is_before
 
 SHARES = st.one_of(

@@ -9,6 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from exporter.core.base.errors import ImageError
+from exporter.core.base.spread import set_apart
 from exporter.data.images import (
     ImageFile,
     ImageFolder,
@@ -16,10 +18,8 @@ from exporter.data.images import (
     draw,
     list_images,
     sample,
-    set_apart,
     split,
 )
-from exporter.errors import ImageError
 from tests.calibration.samples import pictures
 
 

@@ -17,6 +17,9 @@ from PIL import Image
 from torch.utils.data import DataLoader, TensorDataset
 from torchvision.transforms import Compose, Normalize, ToTensor
 
+from exporter.core.base.errors import ImageError
+from exporter.core.base.records import Preprocessing, normalise
+from exporter.core.base.vocabulary import CropMode, Interpolation
 from exporter.data.images import ImageFile, ImageFolder, dataset_sha256
 from exporter.data.pixels import (
     ArrayImage,
@@ -25,15 +28,11 @@ from exporter.data.pixels import (
     check_normalised,
     images_in,
     load_image,
-    normalise,
     read_rgb,
     stream,
     to_pixels,
     to_rgb,
 )
-from exporter.errors import ImageError
-from exporter.records import Preprocessing
-from exporter.vocabulary import CropMode, Interpolation
 from tests.calibration.samples import bomb, picture, pictures, raw_png
 from tests.vits import make_vit
 

@@ -8,10 +8,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from exporter.core.base.errors import ImageError
+from exporter.core.base.records import Preprocessing
+from exporter.core.base.vocabulary import CropMode, Interpolation
 from exporter.data.shards import Labels, find_shards, is_shard, list_shards, read_shards
-from exporter.errors import ImageError
-from exporter.records import Preprocessing
-from exporter.vocabulary import CropMode, Interpolation
 from tests.shards import encoded, write_shard
 
 SMALL = Preprocessing(

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from exporter.core.base.errors import ImageError
 from exporter.data.source import class_mismatch, images_at, open_source
-from exporter.errors import ImageError
 from tests.shards import encoded, write_shard
 from tests.vits import make_images
 

@@ -5,7 +5,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from exporter.models.base import PrunableViT
+from exporter.core.vit.protocol import PrunableViT
 from exporter.models.registry import adapt
 from tests.vits import make_model
 

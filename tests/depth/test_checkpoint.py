@@ -5,11 +5,11 @@ from pathlib import Path
 import pytest
 import torch
 
+from exporter.core.base.errors import CheckpointError
+from exporter.core.vit.protocol import PrunableViT
 from exporter.depth.checkpoint import DEPTH, Depth, describe_vit, load_vit, read_depth
 from exporter.depth.plan import DepthPlan
 from exporter.depth.surgery import apply_plan
-from exporter.errors import CheckpointError
-from exporter.models.base import PrunableViT
 from exporter.models.identity import Identity, save_weights
 from exporter.models.request import ModelRequest
 from tests.vits import TINY, TINY_LVVIT, make_model, make_vit, random_images

@@ -9,6 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
 
+from exporter.core.base.errors import ArtefactError, DepthError
+from exporter.core.base.vocabulary import AttentionVariant, UnitType
+from exporter.core.vit.protocol import PrunableViT, weights_sha256
 from exporter.depth.checkpoint import read_depth
 from exporter.depth.choose import (
     Bookmark,
@@ -23,10 +26,7 @@ from exporter.depth.choose import (
 from exporter.depth.gates import GatedViT, Importance
 from exporter.depth.plan import ChoiceSettings, DepthPlan
 from exporter.depth.surgery import apply_plan
-from exporter.errors import ArtefactError, DepthError
-from exporter.models.base import PrunableViT, weights_sha256
 from exporter.models.identity import Identity
-from exporter.vocabulary import AttentionVariant, UnitType
 from tests.depth.models import seeded_vit
 from tests.depth.training import nudge
 from tests.power_cuts import PowerCutError

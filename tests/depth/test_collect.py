@@ -7,6 +7,9 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from exporter.core.base.errors import ArtefactError, DepthError
+from exporter.core.base.vocabulary import UnitType
+from exporter.core.vit.protocol import PrunableViT
 from exporter.depth.choose import Bookmark, Stage, Train
 from exporter.depth.collect import (
     Evaluate,
@@ -17,10 +20,7 @@ from exporter.depth.collect import (
     steps_of,
 )
 from exporter.depth.plan import ChoiceSettings
-from exporter.errors import ArtefactError, DepthError
-from exporter.models.base import PrunableViT
 from exporter.models.identity import Identity
-from exporter.vocabulary import UnitType
 from tests.depth.models import seeded_vit
 from tests.depth.training import nudge
 from tests.power_cuts import PowerCutError

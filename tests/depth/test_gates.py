@@ -8,12 +8,12 @@ import torch
 from torch import Tensor, nn
 from typing_extensions import override
 
+from exporter.core.base.errors import DepthError
+from exporter.core.base.vocabulary import AttentionVariant, UnitType
+from exporter.core.vit.protocol import PrunableViT
 from exporter.depth.gates import Importance, gated, removable
 from exporter.depth.plan import DepthPlan
 from exporter.depth.surgery import apply_plan, pieces
-from exporter.errors import DepthError
-from exporter.models.base import PrunableViT
-from exporter.vocabulary import AttentionVariant, UnitType
 from tests.depth.models import seeded_vit
 from tests.vits import FAMILIES, cut_vit, make_vit, random_images
 

@@ -9,6 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 
+from exporter.core.base.errors import DepthError
+from exporter.core.vit.protocol import BlockParts, mlp_half
 from exporter.depth.surgery import (
     Affine,
     MlpBlock,
@@ -16,8 +18,6 @@ from exporter.depth.surgery import (
     remove_activation,
     without_affine,
 )
-from exporter.errors import DepthError
-from exporter.models.base import BlockParts, mlp_half
 from tests.depth.models import MERGED_FAMILIES, seeded_vit
 from tests.vits import cut_vit, make_vit
 

@@ -2,10 +2,10 @@
 
 import pytest
 
+from exporter.core.base.canonical_json import from_json, to_json
+from exporter.core.base.errors import RecipeError
+from exporter.core.base.vocabulary import AttentionVariant, UnitType
 from exporter.depth.plan import ChoiceSettings, DepthPlan
-from exporter.errors import RecipeError
-from exporter.formats.canonical_json import from_json, to_json
-from exporter.vocabulary import AttentionVariant, UnitType
 
 
 def test_it_is_sorted_and_counts_its_units() -> None:

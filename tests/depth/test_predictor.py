@@ -5,6 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from exporter.core.base.errors import DepthError
 from exporter.depth.predictor import (
     CrossValidation,
     Predictor,
@@ -15,7 +16,6 @@ from exporter.depth.predictor import (
     fit_best,
     splits,
 )
-from exporter.errors import DepthError
 from tests.depth.published import DEPTH, PUBLISHED, SAMPLES
 
 GRID = [(i / 6, j / 6) for i in range(6) for j in range(6)]

@@ -12,25 +12,25 @@ from typing_extensions import override
 from exporter.calibration.calibrate import calibrate
 from exporter.calibration.settings import CalibrationSettings
 from exporter.calibration.trace import in_dtype, trace
+from exporter.core.base.errors import DepthError
+from exporter.core.base.targets import ONNXRUNTIME
+from exporter.core.base.vocabulary import AttentionVariant, Method
+from exporter.core.lower.pipeline import lower
+from exporter.core.prune.pruned_vit import PrunedViT
+from exporter.core.schedule.macs import dense_macs
+from exporter.core.schedule.plan import manual_schedule, star_schedule
+from exporter.core.schedule.policy import resolve
+from exporter.core.schedule.prune import Prune
+from exporter.core.verify.reference import check
+from exporter.core.vit.protocol import PrunableViT, attention_half, mlp_half
 from exporter.data.images import list_images
 from exporter.depth.checkpoint import Depth, with_weights
 from exporter.depth.plan import DepthPlan
 from exporter.depth.surgery import apply_plan
-from exporter.errors import DepthError
-from exporter.evaluation.parity.reference import check
-from exporter.lowering.pipeline import lower
-from exporter.models.base import PrunableViT, attention_half, mlp_half
 from exporter.models.registry import adapt, describe, trainable
 from exporter.models.request import ModelRequest
-from exporter.pruning.pruned_vit import PrunedViT
-from exporter.schedule.macs import dense_macs
-from exporter.schedule.plan import manual_schedule, star_schedule
-from exporter.schedule.policy import resolve
-from exporter.schedule.prune import Prune
-from exporter.targets import ONNXRUNTIME
-from exporter.vocabulary import AttentionVariant, Method
+from tests.core.prune.adaptive import inter_of
 from tests.depth.models import MERGED_FAMILIES, seeded_vit
-from tests.pruning.adaptive import inter_of
 from tests.rounding import assert_whole_at_rates_of_one
 from tests.versions import runs_in_double
 from tests.vits import make_images, make_model, make_vit, random_images, varied_images

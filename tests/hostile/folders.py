@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 import onnx
 
-from exporter.tensor_names import RAW_IMAGES
-from exporter.workflows.folders.export_folder import (
+from exporter.core.base.tensor_names import RAW_IMAGES
+from exporter.serve.export_folder import (
     CHECKSUMS,
     MODEL,
     REFERENCE,

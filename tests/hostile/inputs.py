@@ -6,8 +6,8 @@ from functools import partial
 from pathlib import Path
 from stat import S_ISDIR
 
-from exporter.settings.fields import homes_of, sections_of
-from exporter.workflows.recipe import Recipe
+from exporter.core.base.settings import homes_of, sections_of
+from exporter.jobs.recipe import Recipe
 
 
 @dataclass(frozen=True)

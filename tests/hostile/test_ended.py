@@ -16,14 +16,14 @@ import torch
 
 from exporter.calibration.record import load_calibration
 from exporter.cli.output import RichStages
-from exporter.workflows.folders.export_folder import read_folder
-from exporter.workflows.progress import Advance
+from exporter.core.base.progress import Advance
+from exporter.serve.export_folder import read_folder
 from tests.commands import BRIEF, Command, Workplace
 from tests.killed import killed
 from tests.vits import make_images
 
 PRUNED = ("--rho", "0.5", "--scorer", "intra")
-SAVE_ONNX = "exporter.workflows.variant.save_onnx"
+SAVE_ONNX = "exporter.jobs.variant.save_onnx"
 SAVE_SUMS = "exporter.calibration.calibrate.save_sums"
 
 

@@ -12,9 +12,9 @@ import torch
 from torch import nn
 
 import exporter
-from exporter.errors import UserError
-from exporter.models.base import PrunableViT
-from exporter.pruning.pruned_vit import PrunedViT
+from exporter.core.base.errors import UserError
+from exporter.core.prune.pruned_vit import PrunedViT
+from exporter.core.vit.protocol import PrunableViT
 from tests.hostile.instances import ARRAYS, FAMILIES, FAULTS, OFTEN_TAKEN
 from tests.hostile.limits import limited
 from tests.vits import make_model

@@ -9,17 +9,17 @@ from typing import Any
 import torch
 from torch import nn
 
-from exporter.errors import ModelError
-from exporter.models.base import PrunableViT
+from exporter.core.base.errors import ModelError
+from exporter.core.base.records import ModelSpec
+from exporter.core.base.vocabulary import Method
+from exporter.core.prune.pruned_vit import PrunedViT
+from exporter.core.schedule.plan import manual_schedule
+from exporter.core.schedule.policy import resolve
+from exporter.core.schedule.prune import Prune
+from exporter.core.vit.protocol import PrunableViT
 from exporter.models.networks import create, source_of
 from exporter.models.registry import adapt, describe
 from exporter.models.request import ModelRequest
-from exporter.pruning.pruned_vit import PrunedViT
-from exporter.records import ModelSpec
-from exporter.schedule.plan import manual_schedule
-from exporter.schedule.policy import resolve
-from exporter.schedule.prune import Prune
-from exporter.vocabulary import Method
 
 PATCHES_PER_SIDE = 4
 CLASSES = 10

@@ -15,14 +15,14 @@ from torchvision.models import VisionTransformer as TorchvisionNetwork
 from typing_extensions import override
 
 import exporter
-from exporter.errors import ModelError
-from exporter.models.base import PrunableViT
+from exporter.core.base.errors import ModelError
+from exporter.core.vit.parts import WeightedModule
+from exporter.core.vit.protocol import PrunableViT
+from exporter.core.vit.timm_adapters import TimmViT
 from exporter.models.border import check_border
 from exporter.models.huggingface import keys
-from exporter.models.parts import WeightedModule
 from exporter.models.registry import adapt, load
 from exporter.models.request import ModelRequest
-from exporter.models.timm_adapters import TimmViT
 from tests.models.huggingface.saved import KINDS, make, save
 from tests.vits import FAMILIES, POOLED, TINY_SHAPE, cut_vit, make_model, make_vit
 

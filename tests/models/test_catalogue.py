@@ -14,21 +14,21 @@ import torch
 from packaging.version import Version
 
 from exporter import bundled
-from exporter.errors import HubError
-from exporter.evaluation.parity.reference import check
-from exporter.lowering.pipeline import lower
+from exporter.core.base.errors import HubError
+from exporter.core.base.targets import ONNXRUNTIME
+from exporter.core.lower.pipeline import lower
+from exporter.core.prune.pruned_vit import PrunedViT
+from exporter.core.schedule.plan import manual_schedule
+from exporter.core.schedule.policy import resolve
+from exporter.core.schedule.prune import Prune
+from exporter.core.verify.reference import check
+from exporter.core.vit.lvvit import LVVITS
+from exporter.core.vit.protocol import PrunableViT
 from exporter.models import hub
-from exporter.models.base import PrunableViT
 from exporter.models.border import check_border
 from exporter.models.listed import Answer, listed, model_list
-from exporter.models.lvvit import LVVITS
 from exporter.models.registry import describe, support_of
 from exporter.models.request import ModelRequest
-from exporter.pruning.pruned_vit import PrunedViT
-from exporter.schedule.plan import manual_schedule
-from exporter.schedule.policy import resolve
-from exporter.schedule.prune import Prune
-from exporter.targets import ONNXRUNTIME
 from tests.disk_cache import shared_bytes
 from tests.exhaustive import mark_further
 from tests.models import small_networks

@@ -12,7 +12,8 @@ from safetensors.torch import load_file, save_file
 from torch import nn
 
 from exporter.bundled import CIFAR_VIT
-from exporter.errors import CheckpointError
+from exporter.core.base.errors import CheckpointError
+from exporter.core.base.vocabulary import Interpolation
 from exporter.models.class_names import (
     NAMELESS,
     ClassNames,
@@ -29,7 +30,6 @@ from exporter.models.identity import (
 from exporter.models.networks import identity_of, source_of
 from exporter.models.registry import adapt, describe, load
 from exporter.models.request import ModelRequest
-from exporter.vocabulary import Interpolation
 from tests.vits import TINY, TINY_SHAPE, make_model
 
 NAME = "vit_tiny_patch16_224"

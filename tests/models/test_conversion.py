@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from torch import nn
 from torchvision.models import VisionTransformer as TorchvisionNetwork
 
-from exporter.errors import CheckpointError
-from exporter.models.base import weights_sha256
+from exporter.core.base.errors import CheckpointError
+from exporter.core.vit.protocol import weights_sha256
 from exporter.models.conversion import check_size, own_part, to_own_keys
 from exporter.models.registry import load
 from exporter.models.request import ModelRequest

@@ -7,7 +7,7 @@ import pytest
 import timm
 import torch
 
-from exporter.errors import CheckpointError
+from exporter.core.base.errors import CheckpointError
 from exporter.models.registry import load
 from exporter.models.request import ModelRequest
 

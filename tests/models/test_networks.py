@@ -15,10 +15,10 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from typing_extensions import override
 
 from exporter import bundled
-from exporter.errors import CheckpointError, HubError, ModelError
+from exporter.core.base.errors import CheckpointError, HubError, ModelError
+from exporter.core.vit.lvvit import LvVit
 from exporter.models import hub, listed
 from exporter.models.listed import check_name, model_list
-from exporter.models.lvvit import LvVit
 from exporter.models.networks import Source, create, on_device, source_of
 from exporter.models.registry import describe
 from exporter.models.request import ModelRequest

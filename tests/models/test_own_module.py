@@ -14,7 +14,7 @@ from torch.optim.swa_utils import AveragedModel
 from transformers.utils.hub import PushToHubMixin
 
 import exporter
-from exporter.errors import CheckpointError, ModelError
+from exporter.core.base.errors import CheckpointError, ModelError
 from exporter.models.own_module import in_one_line
 from exporter.models.registry import trainable
 from tests.models.huggingface.saved import make

@@ -12,12 +12,12 @@ import torch
 from torch import nn
 
 import exporter
-from exporter.models.base import PrunableViT
+from exporter.core.base.records import GUESS, Preprocessing
+from exporter.core.vit.protocol import PrunableViT
 from exporter.models.identity import save_weights
 from exporter.models.networks import identity_of
 from exporter.models.provenance import WHOLE_PREPROCESSING
 from exporter.models.request import ModelRequest
-from exporter.records import GUESS, Preprocessing
 from tests.models.huggingface.saved import KINDS, make, save
 from tests.vits import FAMILIES, POOLED, TINY_SHAPE, make_model, make_torchvisions
 

@@ -7,14 +7,14 @@ import torch
 from safetensors.torch import save_file
 from torch import nn
 
-from exporter.errors import CheckpointError, ModelError
-from exporter.models.base import PrunableViT
+from exporter.core.base.errors import CheckpointError, ModelError
+from exporter.core.prune.pruned_vit import PrunedViT
+from exporter.core.schedule.macs import dense_macs
+from exporter.core.schedule.plan import keep_everything
+from exporter.core.vit.protocol import PrunableViT
+from exporter.core.vit.spec import asked_as, with_outputs
 from exporter.models.registry import adapt, load, trainable
 from exporter.models.request import ModelRequest
-from exporter.models.spec import asked_as, with_outputs
-from exporter.pruning.pruned_vit import PrunedViT
-from exporter.schedule.macs import dense_macs
-from exporter.schedule.plan import keep_everything
 from tests.rounding import assert_whole_at_rates_of_one
 from tests.vits import TINY_SHAPE, make_model, make_tower, make_vit, random_images
 

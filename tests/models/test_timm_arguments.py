@@ -6,7 +6,7 @@ import pytest
 from timm.layers import SwiGLUPacked
 from torch import nn
 
-from exporter.errors import ModelError
+from exporter.core.base.errors import ModelError
 from exporter.models.registry import describe
 from exporter.models.request import ModelRequest
 from exporter.models.timm_arguments import SWIGLU, arguments, running_with

@@ -17,12 +17,12 @@ from safetensors.torch import save_file
 from torch import nn
 from torchvision.models import VisionTransformer as TorchvisionNetwork
 
-from exporter.errors import CheckpointError
-from exporter.models.base import weights_sha256
+from exporter.core.base.errors import CheckpointError
+from exporter.core.base.records import GUESS
+from exporter.core.vit.protocol import weights_sha256
 from exporter.models.registry import load
 from exporter.models.request import ModelRequest
 from exporter.models.weights import class_count, load_into, read_state_dict
-from exporter.records import GUESS
 from tests.vits import TINY_SHAPE, make_model
 
 

@@ -14,15 +14,15 @@ from torch.nn import functional as F
 
 from exporter.calibration.calibrate import calibrate
 from exporter.calibration.settings import CalibrationSettings
+from exporter.core.base.errors import CheckpointError, ModelError
+from exporter.core.prune.pruned_vit import PrunedViT
+from exporter.core.schedule.plan import keep_everything
+from exporter.core.vit.spec import with_outputs
 from exporter.data.images import list_images
-from exporter.errors import CheckpointError, ModelError
+from exporter.jobs.steps import loaded
 from exporter.models.registry import adapt, describe, load
 from exporter.models.request import ModelRequest
-from exporter.models.spec import with_outputs
 from exporter.models.zero_shot import read_text_embeddings, zero_shot
-from exporter.pruning.pruned_vit import PrunedViT
-from exporter.schedule.plan import keep_everything
-from exporter.workflows.steps import loaded
 from tests.models.huggingface.saved import make
 from tests.vits import TINY_SHAPE, make_images, make_model, make_tower, random_images
 

@@ -18,7 +18,7 @@ from pathlib import Path
 
 import numpy as np
 
-from exporter.ops.cdf_reference import Retained
+from exporter.core.prune.ops.cdf_reference import Retained
 from tests.plugins.implementations import mismatches
 from tests.plugins.rows import Case, cases
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import numpy as np
 
-from exporter.ops.cdf_reference import Retained, cdf_retain
+from exporter.core.prune.ops.cdf_reference import Retained, cdf_retain
 from tests.plugins.rows import Case
 
 

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from exporter.errors import ArtefactError
-from exporter.runtimes.tensorrt.plugin_library import checked_library
+from exporter.core.base.errors import ArtefactError
+from exporter.engines.plugin_library import checked_library
 from tests.plugins.builds import configure
 
 Answers = dict[str, list[str]]

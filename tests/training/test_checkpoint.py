@@ -9,8 +9,8 @@ from timm.scheduler import CosineLRScheduler
 from timm.utils import ModelEmaV3
 from torch import nn
 
-from exporter.errors import ArtefactError, OutputError
-from exporter.files import Unfinished
+from exporter.core.base.errors import ArtefactError, OutputError
+from exporter.core.base.files import Unfinished
 from exporter.training import checkpoint
 from exporter.training.checkpoint import RunState
 

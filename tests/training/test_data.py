@@ -12,13 +12,13 @@ from timm.data import create_transform
 from timm.utils import random_seed
 from torch import Tensor
 
+from exporter.core.base.errors import ImageError
+from exporter.core.base.records import Preprocessing, normalise
+from exporter.core.base.vocabulary import CropMode, Interpolation
 from exporter.data.images import list_images
-from exporter.data.pixels import normalise, to_input_size, to_pixels
-from exporter.errors import ImageError
-from exporter.records import Preprocessing
+from exporter.data.pixels import to_input_size, to_pixels
 from exporter.training.data import TrainBatches, _posterized, mixing, transform_of
 from exporter.training.settings import AUGMENTATIONS, Augmentation, FinetuneSettings
-from exporter.vocabulary import CropMode, Interpolation
 from tests.vits import make_images
 
 AUGMENTED = Preprocessing(

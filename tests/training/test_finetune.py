@@ -10,15 +10,15 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from exporter.errors import ArtefactError, ImageError, ModelError, RecipeError
+from exporter.core.base.errors import ArtefactError, ImageError, ModelError, RecipeError
+from exporter.core.base.vocabulary import Method
+from exporter.core.prune.pruned_vit import PrunedViT
+from exporter.core.schedule.plan import manual_schedule
+from exporter.core.schedule.policy import resolve
+from exporter.core.schedule.prune import Prune
 from exporter.models.registry import adapt, trainable
-from exporter.pruning.pruned_vit import PrunedViT
-from exporter.schedule.plan import manual_schedule
-from exporter.schedule.policy import resolve
-from exporter.schedule.prune import Prune
 from exporter.training.finetune import EpochBatches, TrainBatch, finetune
 from exporter.training.settings import FinetuneSettings
-from exporter.vocabulary import Method
 from tests.vits import make_model, make_vit
 
 RATES = {1: 0.8, 2: 0.7, 4: 0.5}

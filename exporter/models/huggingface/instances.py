@@ -8,12 +8,12 @@ import timm
 import torch
 from torch import Tensor, nn
 
+from exporter.core.base.tensor_names import EMBEDDING, LOGITS, TOKENS
 from exporter.models.huggingface.keys import sides_of, timm_weights
 from exporter.models.huggingface.kinds import KINDS, kind_of, network_of
 from exporter.models.huggingface.preprocessing import usual_preprocessing
 from exporter.models.timm_arguments import arguments
 from exporter.models.weights import load_into
-from exporter.tensor_names import EMBEDDING, LOGITS, TOKENS
 
 # What the library's models give, and our names for it; a projected embedding comes after the pooled one.
 RESULTS = (

@@ -11,9 +11,9 @@ from timm.data import (
     OPENAI_CLIP_STD,
 )
 
-from exporter.errors import ModelError
+from exporter.core.base.errors import ModelError
+from exporter.core.base.vocabulary import PROBLEM_TYPES, OutputKind
 from exporter.models.timm_arguments import SWIGLU
-from exporter.vocabulary import PROBLEM_TYPES, OutputKind
 
 # Models of images and text → their vision tower.
 PAIRS = {

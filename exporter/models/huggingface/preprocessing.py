@@ -5,12 +5,13 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
-from exporter.data.pixels import Size, normalise, to_input_size, to_pixels
-from exporter.errors import ModelError
+from exporter.core.base.errors import ModelError
+from exporter.core.base.records import normalise
+from exporter.core.base.tensor_names import Array
+from exporter.core.base.vocabulary import CropMode, CropRounding
+from exporter.core.vit.spec import crop_share, preprocessing_from
+from exporter.data.pixels import Size, to_input_size, to_pixels
 from exporter.models.huggingface.kinds import Kind
-from exporter.models.spec import crop_share, preprocessing_from
-from exporter.tensor_names import Array
-from exporter.vocabulary import CropMode, CropRounding
 
 # Of those settings that begin so; the others change no pixel, or the proof refuses the processor.
 STEPS = ("do_resize", "do_center_crop", "do_rescale", "do_normalize", "do_convert_rgb")

@@ -19,7 +19,7 @@ from huggingface_hub import hf_hub_download, try_to_load_from_cache
 from huggingface_hub.errors import EntryNotFoundError, HfHubHTTPError
 from torch import nn
 
-from exporter.errors import (
+from exporter.core.base.errors import (
     LONGEST,
     CheckpointError,
     HubError,
@@ -28,7 +28,8 @@ from exporter.errors import (
     imported,
     reason_of,
 )
-from exporter.files import has_file, is_path
+from exporter.core.base.files import has_file, is_path
+from exporter.core.base.records import GUESS
 from exporter.models.class_names import ClassNames, config_names
 from exporter.models.hub import hub_or_cache
 from exporter.models.huggingface.instances import load_instance
@@ -46,7 +47,6 @@ from exporter.models.huggingface.preprocessing import (
 )
 from exporter.models.listed import CONFIG
 from exporter.models.weights import ADAPTER
-from exporter.records import GUESS
 
 ADAPTER_CONFIG = "adapter_config.json"
 # What may have an image processor, and the text that tells that it has one.

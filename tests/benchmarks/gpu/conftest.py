@@ -2,9 +2,9 @@
 
 import pytest
 
-from exporter.models.base import PrunableViT
+from exporter.core.vit.protocol import PrunableViT
 from tests.benchmarks.scripts import script
-from tests.lowering.models import biased_vit
+from tests.core.lower.models import biased_vit
 
 MODEL = "deit_tiny_patch16_224"
 

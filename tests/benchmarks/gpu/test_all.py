@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from exporter.errors import UserError
-from exporter.runtimes.tensorrt.runner import this_machine
+from exporter.core.base.errors import UserError
+from exporter.engines.runner import this_machine
 from tests.benchmarks.scripts import FOLDER, script
 from tests.exhaustive import also
 

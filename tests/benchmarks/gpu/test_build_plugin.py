@@ -7,8 +7,8 @@ from types import SimpleNamespace
 import pytest
 
 from tests.benchmarks.scripts import script
-from tests.runtimes.stand_ins import plugin_source, put_on_path
-from tests.runtimes.tensorrt.fake_tensorrt import fake_tensorrt
+from tests.core.verify.stand_ins import plugin_source, put_on_path
+from tests.engines.fake_tensorrt import fake_tensorrt
 
 module = script("gpu/build_plugin.py")
 # Stands in for CMake: the first call configures, the second builds a library that has the entry points.

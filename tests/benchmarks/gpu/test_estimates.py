@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from exporter.runtimes.tensorrt.cost_model import GPUS
-from exporter.vocabulary import Method
+from exporter.core.base.vocabulary import Method
+from exporter.engines.cost_model import GPUS
 from tests.benchmarks.scripts import script
 
 module = script("gpu/estimates.py")

@@ -10,7 +10,7 @@ import pytest
 
 from exporter.cli.flags import recipe_of
 from exporter.cli.main import build_parser
-from exporter.formats.canonical_json import to_json
+from exporter.core.base.canonical_json import to_json
 from exporter.models.registry import describe
 from exporter.models.request import ModelRequest
 from tests.benchmarks.scripts import script

@@ -5,15 +5,15 @@ from pathlib import Path
 
 import pytest
 
-from exporter.artefact import read_lowered
-from exporter.runtimes.tensorrt.manifest import read_manifest
-from exporter.vocabulary import Layout
+from exporter.core.base.artefact import read_lowered
+from exporter.core.base.vocabulary import Layout
+from exporter.engines.manifest import read_manifest
 from tests.benchmarks.scripts import script
+from tests.core.verify.stand_ins import compiled, plugin_source
+from tests.engines.engines import BUILT
+from tests.engines.fake_tensorrt import fake_tensorrt
+from tests.engines.fake_trtexec import install_trtexec
 from tests.exhaustive import mark_further
-from tests.runtimes.stand_ins import compiled, plugin_source
-from tests.runtimes.tensorrt.engines import BUILT
-from tests.runtimes.tensorrt.fake_tensorrt import fake_tensorrt
-from tests.runtimes.tensorrt.fake_trtexec import install_trtexec
 
 module = script("gpu/tensorrt_engines.py")
 files = script("gpu/case.py")

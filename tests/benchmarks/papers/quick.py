@@ -3,7 +3,7 @@
 from dataclasses import replace
 from typing import Any
 
-from exporter.formats.canonical_json import to_json
+from exporter.core.base.canonical_json import to_json
 from tests.benchmarks.scripts import script
 
 DEIT_B = "deit_base_patch16_224"

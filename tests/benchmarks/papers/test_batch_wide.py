@@ -3,14 +3,14 @@
 import pytest
 import torch
 
-from exporter.models.base import PrunableViT
-from exporter.ops.counts import keep_count
-from exporter.schedule.plan import manual_schedule
-from exporter.schedule.policy import resolve
-from exporter.schedule.prune import Prune
-from exporter.vocabulary import Method
+from exporter.core.base.vocabulary import Method
+from exporter.core.schedule.counts import keep_count
+from exporter.core.schedule.plan import manual_schedule
+from exporter.core.schedule.policy import resolve
+from exporter.core.schedule.prune import Prune
+from exporter.core.vit.protocol import PrunableViT
 from tests.benchmarks.scripts import script
-from tests.pruning.adaptive import RATES
+from tests.core.prune.adaptive import RATES
 from tests.vits import varied_images
 
 batch_wide = script("papers/batch_wide.py")

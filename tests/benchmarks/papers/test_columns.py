@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from exporter.schedule.macs import dense_macs, schedule_macs
+from exporter.core.schedule.macs import dense_macs, schedule_macs
 from tests.benchmarks.papers.quick import DEIT_B
 from tests.benchmarks.scripts import script
 

@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
+from exporter.core.base.vocabulary import UnitType
 from exporter.depth.collect import steps_of
 from exporter.training.settings import FinetuneSettings
-from exporter.vocabulary import UnitType
 from tests.benchmarks.scripts import script
 from tests.depth.published import DEPTH
 

@@ -10,10 +10,10 @@ import pytest
 
 from exporter.depth.checkpoint import load_vit
 from exporter.depth.plan import DepthPlan
+from exporter.jobs.recipe import Recipe
 from exporter.models.identity import read_identity
 from exporter.models.request import ModelRequest
 from exporter.training.settings import FinetuneSettings
-from exporter.workflows.recipe import Recipe
 from tests.benchmarks.papers.quick import DEIT_B, TUNING
 from tests.benchmarks.scripts import script
 

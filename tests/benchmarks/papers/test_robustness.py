@@ -2,8 +2,8 @@
 
 import pytest
 
+from exporter.core.base.errors import DepthError
 from exporter.depth.predictor import Sample
-from exporter.errors import DepthError
 from tests.benchmarks.scripts import script
 from tests.depth.published import DEPTH, SAMPLES
 

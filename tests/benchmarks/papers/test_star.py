@@ -3,7 +3,7 @@
 import pytest
 
 from tests.benchmarks.scripts import script
-from tests.schedule.published import MODELS
+from tests.core.schedule.published import MODELS
 
 TABLES = script("papers/star.py").TABLES
 

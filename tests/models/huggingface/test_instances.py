@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from exporter.errors import ModelError
+from exporter.core.base.errors import ModelError
 from exporter.models.huggingface.instances import converted, is_instance
 from exporter.models.registry import adapt
 from tests.models.huggingface.saved import KINDS, answer, make

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 import transformers
 
-from exporter.errors import ModelError
+from exporter.core.base.errors import ModelError
 from exporter.models.huggingface.kinds import (
     KINDS,
     class_of,

@@ -11,15 +11,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image
 
-from exporter.data.pixels import normalise, to_input_size, to_pixels
-from exporter.errors import ModelError
+from exporter.core.base.errors import ModelError
+from exporter.core.base.records import normalise
+from exporter.core.vit.spec import preprocessing_from
+from exporter.data.pixels import to_input_size, to_pixels
 from exporter.models.huggingface.kinds import KINDS
 from exporter.models.huggingface.preprocessing import (
     GREY_LEVELS,
     preprocessing_of,
     usual_preprocessing,
 )
-from exporter.models.spec import preprocessing_from
 
 # The processors of the kinds that are converted, and others that public folders name.
 NAMES = ("Beit", "Bit", "Blip", "ChineseCLIP", "CLIP", "DeiT", "Siglip", "ViT")

@@ -11,26 +11,26 @@ from huggingface_hub import constants
 from safetensors.torch import load_file, save_file
 from transformers import AutoModel
 
-from exporter.errors import (
+from exporter.core.base.canonical_json import from_json, to_json
+from exporter.core.base.errors import (
     CheckpointError,
     HubError,
     MissingDependencyError,
     ModelError,
 )
-from exporter.files import is_path
-from exporter.formats.canonical_json import from_json, to_json
+from exporter.core.base.files import is_path
+from exporter.core.base.records import GUESS
+from exporter.core.prune.pruned_vit import PrunedViT
+from exporter.core.schedule.plan import keep_everything
+from exporter.core.vit.protocol import PrunableViT
+from exporter.core.vit.spec import with_outputs
 from exporter.models import hub
-from exporter.models.base import PrunableViT
 from exporter.models.huggingface import repository
 from exporter.models.huggingface.repository import repository_of
 from exporter.models.identity import Identity
 from exporter.models.networks import Source, create, identity_of, source_of
 from exporter.models.registry import describe, load
 from exporter.models.request import ModelRequest
-from exporter.models.spec import with_outputs
-from exporter.pruning.pruned_vit import PrunedViT
-from exporter.records import GUESS
-from exporter.schedule.plan import keep_everything
 from tests.models.huggingface.saved import KINDS, answer, make, save
 
 IMAGES = torch.randn(2, 3, 32, 32, generator=torch.Generator().manual_seed(1))

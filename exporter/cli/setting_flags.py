@@ -1,0 +1,433 @@
+"""Derive argparse's flags from the fields of settings, and settings from the flags given; the parser of both."""
+
+import argparse
+import ast
+import dataclasses
+import math
+import re
+import typing
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from difflib import get_close_matches
+from functools import partial
+from pathlib import Path
+from typing import Any, NoReturn, TypeVar
+
+from exporter.core.base.errors import RecipeError, UserError
+from exporter.core.base.files import path_of
+from exporter.core.base.settings import (
+    GROUPS,
+    SHORT,
+    Field,
+    Sections,
+    Settings,
+    fields_of,
+    homes_of,
+    sections_of,
+)
+
+INDENT = "  "
+SET = "--set"
+ONE_OF = "one of "
+# An expectation that is the value of another key.
+LIMIT = re.compile(r"(at most |below )(\w+)")
+
+EXIT_CODES = {
+    0: "done",
+    2: "an error that you can fix: one line names the setting or file, what was given, and what is needed",
+    130: "interrupted",
+    141: "the program that reads stdout ended first",
+}
+
+
+class _Layout(argparse.HelpFormatter):
+    """Wrap paragraphs, but keep indented ones as they are."""
+
+    def _fill_text(self, text: str, width: int, indent: str) -> str:
+        parts = (
+            part.rstrip("\n")
+            if part.startswith(INDENT)
+            else super(_Layout, self)._fill_text(part, width, indent)
+            for part in text.split("\n\n")
+        )
+        return "\n\n".join(parts)
+
+
+class Parser(argparse.ArgumentParser):
+    """Parse the flags of a command or a verb; a usage error is one line, like every other error."""
+
+    def __init__(self, **options: Any) -> None:
+        # What is short for a flag of one verb is another flag, or none, of the next.
+        super().__init__(
+            **{"formatter_class": _Layout, "allow_abbrev": False, **options}
+        )
+        self.register("type", Path, _path)
+        # Made in their order; the help leaves out those without flags, and shows the last one last.
+        self._by_title = {title: self.add_argument_group(title) for title in GROUPS}
+
+    def group(self, title: str) -> Any:
+        """Return where the flags of a group are declared; of "", the parser itself."""
+        return self._by_title[title] if title else self
+
+    def explain(self, examples: Sequence[str], fails: str = "") -> None:
+        """Show commands as examples below the description, and below the flags what each exit code means.
+
+        `fails` says what exit code 1 means; "" if the command never exits with it.
+        """
+        commands = "\n".join(INDENT + example for example in examples)
+        self.description = f"{self.description}\n\nExamples:\n\n{commands}"
+        codes = {**EXIT_CODES, 1: fails}
+        lines = (
+            f"{INDENT}{code:<5}{codes[code]}" for code in sorted(codes) if codes[code]
+        )
+        self.epilog = "exit codes:\n\n" + "\n".join(lines)
+
+    def format_help(self) -> str:
+        """Return the help: what is needed, then the groups, the advanced flags last."""
+        # argparse would list all flags here: two screens of them.
+        line = " ".join((self.prog, *self._needed(), "[options]"))
+        self.usage = self.usage or line.replace("%", "%%")
+        # Groups of a verb's own were made later.
+        self._action_groups.sort(key=lambda group: group.title == GROUPS[-1])
+        return super().format_help()
+
+    def error(self, message: str) -> NoReturn:
+        """Print a usage error as one line, and exit with 2."""
+        self.exit(2, f"error: {message} | see {self.prog} --help\n")
+
+    def nearest_flags(self, word: str) -> str:
+        """Return which flags a word may have meant, as the end of a line; "" for none."""
+        flags = [flag for flag in self._option_string_actions if flag.startswith("--")]
+        names = [flag.removeprefix("--") for flag in flags]
+        name = word.partition("=")[0].removeprefix("--")
+        longer = [known for known in names if name and known.startswith(name)]
+        nearest = [f"--{known}" for known in longer or get_close_matches(name, names)]
+        return f" | nearest: {', '.join(nearest)}" if nearest else ""
+
+    def _needed(self) -> Iterator[str]:
+        """Yield the positional arguments and the flags without which the command is refused."""
+        for action in self._actions:
+            name = str(action.metavar or action.dest)
+            if not action.option_strings:
+                yield f"[{name}]" if action.nargs == "?" else name
+            elif action.required:
+                yield f"{action.option_strings[-1]} {name}"
+
+
+def _path(text: str) -> Path:
+    try:
+        return path_of(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(
+            f"got {SHORT.repr(text)}, need {error}"
+        ) from None
+
+
+SettingsT = TypeVar("SettingsT", bound=Settings)
+
+# The arguments of argparse's `add_argument` by the type of a field.
+ARGUMENTS: Mapping[Any, Mapping[str, Any]] = {
+    bool: {"action": argparse.BooleanOptionalAction},
+    int: {"metavar": "N"},
+    float: {"metavar": "X"},
+    str: {"metavar": "NAME"},
+    Path: {"metavar": "PATH"},
+    dict: {"metavar": "NAME=VALUE", "nargs": "+"},
+    tuple: {"metavar": "A,B,…"},
+}
+
+# What people write for the values that have a name; TOML and JSON have the first of them.
+NAMED: Mapping[str, bool | None] = {
+    **dict.fromkeys(("true", "yes", "on"), True),
+    **dict.fromkeys(("false", "no", "off"), False),
+    **dict.fromkeys(("none", "null"), None),
+}
+# Any other text starts with a letter: what starts otherwise is a number, a list or a quotation that is misspelt.
+TEXT = re.compile(r"(?!\d)\w.*|", re.DOTALL)
+NO_NUMBERS = ("nan", "inf", "infinity")
+A_VALUE = "a number, true or false, none, a list such as (1, 2), or a text that starts with a letter"
+
+
+def add_flags(
+    parser: Any,
+    settings: type[Settings] | type[Sections],
+    names: Iterable[str] | None = None,
+    defaults: Mapping[str, Any] | None = None,
+    table: str = "",
+) -> None:
+    """Add a flag for each field of settings that has one, or for those named, in that order.
+
+    An unused flag adds nothing to the namespace, so the recipe's value applies.
+
+    Args:
+        parser: A `Parser`, which shows each flag in the group of its field; or one group for all of them.
+        settings: Whose fields become flags.
+        names: Of these flags; by default all but those that are keys of a recipe alone.
+        defaults: What the help shows as the default of a flag, where the verb has another one.
+        table: The table of a recipe that has the same settings.
+    """
+    places, defaults = _by_flag(settings, table), defaults or {}
+    with_flag = [name for name, (_, field) in places.items() if field.has_flag]
+    for name in with_flag if names is None else names:
+        place, field = places[name]
+        group = parser.group(field.group) if isinstance(parser, Parser) else parser
+        options = {"dest": place, "default": argparse.SUPPRESS, **_arguments(field)}
+        text = _help(field, defaults.get(name, field.default))
+        action = group.add_argument(_flag(name), help=text, **options)
+        if field.words:
+            # What argcomplete asks for the words of a flag; `choices` would refuse others before `from_flags` does.
+            action.completer = partial(_words, field.words)
+
+
+class SetAction(argparse.Action):
+    """Set one value of a table, as `--set prune.alpha=0.3`; of a dictionary one entry, as `prune.rates.4=0.7`.
+
+    `tables` are the tables' settings by name. A flag of the same setting, where it comes later, stands over it.
+    """
+
+    def __init__(self, *, tables: Mapping[str, type[Settings]], **options: Any) -> None:
+        super().__init__(
+            default=argparse.SUPPRESS, metavar="TABLE.KEY=VALUE", **options
+        )
+        self.tables = tables
+
+    def __call__(
+        self,
+        _parser: argparse.ArgumentParser,
+        namespace: argparse.Namespace,
+        text: Any,
+        _flag: str | None = None,
+    ) -> None:
+        """Put the value where the setting's own flag would."""
+        path, equals, word = text.partition("=")
+        table, _, key = path.partition(".")
+        name, _, entry = key.partition(".")
+        field = (
+            fields_of(self.tables[table]).get(name) if table in self.tables else None
+        )
+        subject, place = f"{SET} {path}", _place(table, name)
+        if field is None:
+            raise RecipeError(
+                subject, "an unknown setting", _nearest(self.tables, path)
+            )
+        if not equals or bool(entry) != _is_dict(field):
+            expected = f"{place}.NAME=VALUE" if _is_dict(field) else f"{place}=VALUE"
+            raise RecipeError(SET, SHORT.repr(text), expected)
+        if entry:
+            words = [*getattr(namespace, place, ()), f"{entry}={word}"]
+            _value(subject, field, words)
+            setattr(namespace, place, words)
+        else:
+            setattr(namespace, place, _value(subject, field, word))
+
+
+def _nearest(tables: Mapping[str, type[Settings]], path: str) -> str:
+    """Return where the key of an unknown setting belongs, or else the settings whose names are nearest."""
+    homes = homes_of(tables, path.rpartition(".")[2])
+    if homes:
+        return " or ".join(_place(*home) for home in homes)
+    near = get_close_matches(path, places_of(tables))
+    return " or ".join(near) if near else f"TABLE.KEY of the tables {', '.join(tables)}"
+
+
+def from_flags(
+    settings: type[SettingsT],
+    arguments: argparse.Namespace,
+    base: Mapping[str, Any] | None = None,
+    table: str = "",
+) -> SettingsT:
+    """Return the settings of the given flags, which override those of `base`; `table` as of `add_flags`."""
+    return settings(**{**(base or {}), **_given(settings, arguments, table)})
+
+
+def tables_from_flags(
+    record: type[Sections], arguments: argparse.Namespace
+) -> dict[str, Any]:
+    """Return the values of the given flags, by section and key."""
+    sections = sections_of(record).items()
+    return {name: _given(settings, arguments, name) for name, settings in sections}
+
+
+def places_of(tables: Mapping[str, type[Settings]]) -> list[str]:
+    """Return where arguments have the settings of tables, as `prune.rho`."""
+    places = []
+    for table, settings in tables.items():
+        places += [_place(table, name) for name in fields_of(settings)]
+    return places
+
+
+def flag_of(record: type[Sections], place: str) -> str:
+    """Return what sets a setting of a section: its flag, or `--set` with its place."""
+    section, _, name = place.partition(".")
+    field = fields_of(sections_of(record)[section])[name]
+    return _flag(field.key) if field.has_flag else f"{SET} {place}"
+
+
+def as_typed(
+    error: UserError, arguments: argparse.Namespace, words: Iterable[str]
+) -> UserError:
+    """Return an error that names settings as the words of a command do: by their flags, or by `--set`.
+
+    What the command does not give is from a recipe or a default: it keeps the name of its key. So does another
+    key that is its limit. Of keys to choose from, each is named as a command would give it.
+    """
+    typed = {word.partition("=")[0] for word in words}
+    ways = _ways_to_set(arguments.parser)
+
+    def named(key: str) -> str:
+        place, flags = ways.get(key, ("", ()))
+        if given := [flag for flag in flags if flag in typed]:
+            return given[0]
+        return f"{SET} {place}" if place in arguments and SET in typed else key
+
+    subject = " and ".join(map(named, error.subject.split(" and ")))
+    expected, choice = error.expected, error.expected.removeprefix(ONE_OF).split(", ")
+    if expected.startswith(ONE_OF) and ways.keys() >= set(choice):
+        places = [ways[key] for key in choice]
+        choice = [flags[0] if flags else f"{SET} {place}" for place, flags in places]
+        expected = ONE_OF + ", ".join(choice)
+    elif limit := LIMIT.fullmatch(expected):
+        expected = limit[1] + named(limit[2])
+    if (subject, expected) == (error.subject, error.expected):
+        return error
+    return UserError(subject, error.got, expected, error.hint)
+
+
+def _ways_to_set(
+    parser: argparse.ArgumentParser,
+) -> dict[str, tuple[str, Sequence[str]]]:
+    """Return for each key where arguments have it, and its flags; none for what only `--set` gives."""
+    ways: dict[str, tuple[str, Sequence[str]]] = {}
+    for action in parser._actions:
+        if isinstance(action, SetAction):
+            for place in places_of(action.tables):
+                ways.setdefault(place.rpartition(".")[2], (place, ()))
+    for action in parser._actions:
+        for flag in action.option_strings:
+            key = flag.removeprefix("--").replace("-", "_")
+            for name in (key, action.dest.rpartition(".")[2]):
+                ways[name] = (action.dest, action.option_strings)
+    return ways
+
+
+def _given(
+    settings: type[Settings], arguments: argparse.Namespace, table: str
+) -> dict[str, Any]:
+    words, values = vars(arguments), {}
+    for name, field in fields_of(settings).items():
+        place = _place(table, name)
+        if place in words:
+            values[name] = _value(_flag(field.key), field, words[place])
+    return values
+
+
+def _place(table: str, name: str) -> str:
+    """Return where arguments have a value: e.g. `prune.rho`, or a bare name of settings that are no table."""
+    return f"{table}.{name}" if table else name
+
+
+def _by_flag(
+    settings: type[Settings] | type[Sections], table: str = ""
+) -> dict[str, tuple[str, Field]]:
+    """Return the place and the field of each flag."""
+    if not issubclass(settings, Sections):
+        fields = fields_of(settings).items()
+        return {field.key: (_place(table, name), field) for name, field in fields}
+    places = {}
+    for section, kind in sections_of(settings).items():
+        for flag, (place, field) in _by_flag(kind, section).items():
+            if field.has_flag:
+                places[flag] = (place, field)
+    return places
+
+
+def _help(field: Field, default: Any) -> str:
+    text = ",".join(map(str, default if isinstance(default, tuple) else (default,)))
+    has_none = default in (None, "", (), dataclasses.MISSING)
+    return (field.help if has_none else f"{field.help} Default: {text}.").replace(
+        "%", "%%"
+    )
+
+
+def _words(words: Sequence[str], **_: Any) -> Sequence[str]:
+    return words
+
+
+def _flag(name: str) -> str:
+    return "--" + name.replace("_", "-")
+
+
+def _arguments(field: Field) -> Mapping[str, Any]:
+    if field.words:
+        return {"metavar": f"{{{','.join(field.words)}}}"}
+    origin = typing.get_origin(field.plain) or field.plain
+    items = typing.get_args(field.plain)
+    if origin is tuple and Ellipsis not in items:
+        return {"metavar": "X", "nargs": len(items)}
+    if origin is dict and _has_numbers(items[0]):
+        return {**ARGUMENTS[dict], "metavar": "LAYER=RATE"}
+    return ARGUMENTS[origin]
+
+
+def _value(flag: str, field: Field, words: Any) -> Any:
+    """Return the value of a flag's words, or the one that `--set` has read; RecipeError names the flag."""
+    if _is_dict(field):
+        # A keyword argument may override an earlier one; two rates for one layer are a mistake.
+        of_any = Any in typing.get_args(field.plain)
+        count, words = len(words), _pairs(flag, words, _any if of_any else _plain)
+        if len(words) < count and not of_any:
+            raise RecipeError(flag, "a name twice", "each name once")
+        return field.converted(flag, words)
+    if typing.get_origin(field.plain) is tuple and isinstance(words, str):
+        words = [word for word in words.split(",") if word]
+    if field.plain is bool and isinstance(words, str):
+        words = NAMED.get(words.lower(), words)
+    if _has_numbers(field.kind) and isinstance(words, str | list):
+        words = _plain(words) if isinstance(words, str) else list(map(_plain, words))
+    return field.converted(flag, words)
+
+
+def _is_dict(field: Field) -> bool:
+    return typing.get_origin(field.plain) is dict
+
+
+def _has_numbers(kind: Any) -> bool:
+    return kind in (int, float) or any(map(_has_numbers, typing.get_args(kind)))
+
+
+def _pairs(
+    flag: str, texts: Sequence[str], read: Callable[[str], Any]
+) -> dict[str, Any]:
+    pairs: dict[str, Any] = {}
+    for text in texts:
+        name, equals, value = text.partition("=")
+        if not (name and equals):
+            raise RecipeError(flag, repr(text), "NAME=VALUE, e.g. img_size=32")
+        try:
+            pairs[name] = read(value)
+        except ValueError:
+            raise RecipeError(f"{flag} {name}", SHORT.repr(value), A_VALUE) from None
+    return pairs
+
+
+def _plain(word: str) -> int | float | str:
+    """Return the number that a word is to Python, which also reads .7 and 1_000; other words as they are."""
+    for kind in (int, float):
+        with suppress(ValueError):
+            number = kind(word)
+            return number if abs(number) < math.inf else word
+    return word
+
+
+def _any(word: str) -> Any:
+    """Return the value of a word where any kind is taken; ValueError for what is no value, and no text either."""
+    value = NAMED.get(word.lower(), _plain(word))
+    if value is not word:
+        return value
+    with suppress(ValueError, SyntaxError, RecursionError, MemoryError):
+        literal = ast.literal_eval(word)
+        if isinstance(literal, str | int | tuple | list):  # 1e400 is infinity
+            return literal
+    if TEXT.fullmatch(word) and word.lower() not in NO_NUMBERS:
+        return word
+    raise ValueError(word)

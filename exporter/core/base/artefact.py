@@ -1,0 +1,309 @@
+"""The record of a lowered model, and its form in a file's metadata.
+
+The metadata alone determines the tolerance of comparisons, the runtime, and the MACs of a file. Reading it needs no
+PyTorch.
+"""
+
+import hashlib
+from collections.abc import Container, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import numpy as np
+
+import exporter
+from exporter.core.base.canonical_json import from_json, to_json
+from exporter.core.base.errors import ArtefactError, ModelError, RecipeError
+from exporter.core.base.onnx_file import EXPECTED, load_onnx
+from exporter.core.base.records import ModelSpec, Output, Pair, Preprocessing, Schedule
+from exporter.core.base.targets import Target, target_named
+from exporter.core.base.tensor_names import (
+    ALL_INSTRUMENTED,
+    token_count_name,
+    token_positions_name,
+)
+from exporter.core.base.vocabulary import InputKind, Layout, OutputKind, Precision
+
+if TYPE_CHECKING:
+    from onnx import ModelProto
+    from torch import Tensor
+
+ArrayT = TypeVar("ArrayT", np.ndarray[Any, Any], "Tensor")
+
+KEY_PREFIX = "star_export."
+# A file without one of these keys is not from star-export, or from an earlier version.
+REQUIRED = ("model", "schedule", "target", "weights_sha256", "input_kind")
+
+# ONNX's types of weights → the precision that one weight of the type makes that of the model, the lowest first.
+PRECISIONS = {
+    17: Precision.FP8,
+    3: Precision.INT8,
+    16: Precision.BF16,
+    10: Precision.FP16,
+}
+
+
+@dataclass(frozen=True)
+class Artefact:
+    """The source of a lowered model (`spec`, `weights_sha256`), its schedule, and its target.
+
+    `refit_of` is the hash of the weights that were refitted to the schedule, "" where none were. `in_fp32` are the
+    nodes that stay fp32 since their values are too large for fp16 (`exporter.core.lower.largest_values`).
+    """
+
+    spec: ModelSpec
+    schedule: Schedule
+    target: Target
+    layout: Layout = Layout.SHRINKING
+    input_kind: InputKind = InputKind.FLOAT32
+    weights_sha256: str = ""
+    refit_of: str = ""
+    in_fp32: tuple[str, ...] = ()
+
+    @property
+    def trained_sha256(self) -> str:
+        """The hash of the weights as they were trained."""
+        return self.refit_of or self.weights_sha256
+
+    @property
+    def prunes(self) -> bool:
+        """Whether any layer drops patches, or may drop some."""
+        return bool(self.schedule.pruning_layers)
+
+    @property
+    def method(self) -> str:
+        """The schedule's method, or "dense" if it drops nothing."""
+        return str(self.schedule.method) if self.prunes else "dense"
+
+    @property
+    def follows_image(self) -> bool:
+        """Whether tensor shapes depend on the image."""
+        return self.schedule.adaptive and self.layout != Layout.PADDED
+
+
+@dataclass(frozen=True)
+class LoweredFile:
+    """A lowered model on disk."""
+
+    path: Path
+    artefact: Artefact
+
+
+def tensors_of(output: Output, *, counted: bool) -> tuple[str, ...]:
+    """Return the tensors of an output: itself, for tokens also their positions, and if `counted` their number."""
+    if output.kind != OutputKind.TOKENS:
+        return (output.name,)
+    count = (token_count_name(output.name),) if counted else ()
+    return (output.name, token_positions_name(output.name), *count)
+
+
+def output_names(spec: ModelSpec, schedule: Schedule) -> tuple[str, ...]:
+    """Return the tensors that a pruned model returns, in order; with token counts if these depend on the image."""
+    return tuple(output_shapes(spec, schedule))
+
+
+def output_shapes(
+    spec: ModelSpec, schedule: Schedule, *, padded: bool = False
+) -> dict[str, tuple[int | None, ...]]:
+    """Return the sizes of each of `output_names` behind the batch.
+
+    None depends on the image; if `padded`, it is the largest number of tokens.
+    """
+    shapes: dict[str, tuple[int | None, ...]] = {}
+    for output in spec.outputs:
+        sizes: list[tuple[int | None, ...]] = [(output.channels,)]
+        left = schedule.left_after(output.layer)
+        names = tensors_of(output, counted=left is None)
+        if output.kind == OutputKind.TOKENS:
+            if padded:
+                left = schedule.keep[(output.layer or spec.depth) - 1]
+            sizes = [(left, output.channels), (left,), ()]
+        elif output.kind == OutputKind.GRID:
+            sizes = [(spec.num_patches, output.channels)]
+        shapes |= zip(names, sizes, strict=False)
+    return shapes
+
+
+def to_grid(
+    tokens: ArrayT, positions: ArrayT, base: ArrayT, count: ArrayT | None = None
+) -> ArrayT:
+    """Return `base` with a model's tokens at their positions; arrays of NumPy and tensors of PyTorch alike.
+
+    Where the last values of dropped patches, or merged ones, are needed, a model gives them as its output `grid`.
+
+    Args:
+        tokens: [batch, k, channels], a model's output `tokens` or `layer_NN`.
+        positions: [batch, k] int64, `tokens_positions`: places in the grid, counted row by row from 0.
+        base: What the other places have, [batch, patches, channels]: zeros, or the tokens of a layer that has them
+            all.
+        count: [batch] int64, `tokens_count`: how many of the k are an image's own. None: all.
+
+    Raises:
+        ValueError: The shapes do not fit each other.
+    """
+    fits = tokens.ndim == base.ndim == 3
+    fits = fits and tuple(positions.shape) == tuple(tokens.shape[:2])
+    if not fits or (tokens.shape[0], tokens.shape[2]) != (base.shape[0], base.shape[2]):
+        shapes = (list(array.shape) for array in (tokens, positions, base))
+        raise ValueError(
+            "tokens {}, positions {} and base {} do not fit".format(*shapes)
+        )
+    grid: Any = base.copy() if isinstance(base, np.ndarray) else base.clone()
+    for image in range(len(tokens)):
+        count_of_image = tokens.shape[1] if count is None else int(count[image])
+        grid[image, positions[image, :count_of_image]] = tokens[image, :count_of_image]
+    return grid
+
+
+def to_metadata(artefact: Artefact) -> dict[str, str]:
+    """Return the metadata of a model's file; it has no times and no paths."""
+    schedule = to_json(artefact.schedule)
+    entries = {
+        "version": exporter.__version__,
+        "model": to_json(artefact.spec),
+        "weights_sha256": artefact.weights_sha256,
+        "method": artefact.method,
+        "schedule": schedule,
+        "schedule_sha256": hashlib.sha256(schedule.encode()).hexdigest(),
+        "preprocessing": to_json(artefact.spec.preprocessing),
+        "target": artefact.target.name,
+        "input_kind": str(artefact.input_kind),
+        **({"layout": str(artefact.layout)} if artefact.schedule.adaptive else {}),
+        **({"refit_of": artefact.refit_of} if artefact.refit_of else {}),
+        **({"in_fp32": "\n".join(artefact.in_fp32)} if artefact.in_fp32 else {}),
+    }
+    return {KEY_PREFIX + key: value for key, value in entries.items()}
+
+
+def from_metadata(metadata: Mapping[str, str], source: str) -> Artefact:
+    """Read the metadata that `to_metadata` wrote; errors name `source`."""
+    values = _own_entries(metadata, source)
+    try:
+        artefact = Artefact(
+            spec=from_json(ModelSpec, values["model"], source=source),
+            schedule=from_json(Schedule, values["schedule"], source=source),
+            target=target_named(values["target"]),
+            layout=Layout.named(values.get("layout", Artefact.layout)),
+            input_kind=InputKind.named(values["input_kind"]),
+            weights_sha256=values["weights_sha256"],
+            refit_of=values.get("refit_of", ""),
+            in_fp32=tuple(values.get("in_fp32", "").splitlines()),
+        )
+    except (ModelError, RecipeError) as error:  # a word that this version does not know
+        got = f"{error.subject} {error.got}"
+        raise ArtefactError(source, got, error.expected) from None
+    digest = hashlib.sha256(values["schedule"].encode()).hexdigest()
+    if values.get("schedule_sha256") != digest:
+        got = "a schedule that was changed"
+        raise ArtefactError(source, got, "the one that it was compiled with")
+    _check_shape(artefact, source)
+    _check_derived(artefact, values, source)
+    return artefact
+
+
+def _own_entries(metadata: Mapping[str, str], source: str) -> dict[str, str]:
+    """Return the entries of ours, without their prefix; ArtefactError unless this version wrote them."""
+    values = {
+        key.removeprefix(KEY_PREFIX): value
+        for key, value in metadata.items()
+        if key.startswith(KEY_PREFIX)
+    }
+    if not values:
+        raise ArtefactError(source, "a model without star-export's metadata", EXPECTED)
+    if not values.keys() >= set(REQUIRED):
+        got = f"a file of star-export {values.get('version', 'unknown')}"
+        hint = "compile it again; --calibration accepts the earlier calibration"
+        raise ArtefactError(source, got, f"one of {exporter.__version__}", hint)
+    return values
+
+
+def _check_derived(artefact: Artefact, values: Mapping[str, str], source: str) -> None:
+    """Raise ArtefactError if what other programs read of the file contradicts its model or its schedule."""
+    edited, text = "", values.get("preprocessing")
+    if values.get("method", artefact.method) != artefact.method:
+        edited = "method"
+    elif text is not None:
+        preprocessing = from_json(Preprocessing, text, source=source)
+        if preprocessing != artefact.spec.preprocessing:
+            edited = "preprocessing"
+    if edited:
+        got = f"metadata that was edited: {edited}"
+        raise ArtefactError(source, got, "that of its model and schedule")
+
+
+def _check_shape(artefact: Artefact, source: str) -> None:
+    """Raise ArtefactError unless the schedule has the model's layers and patches."""
+    spec, schedule = artefact.spec, artefact.schedule
+    rates = len(schedule.rates)
+    counts = len(schedule.keep)
+    patches = schedule.num_patches
+    if (rates, counts, patches) != (spec.depth, spec.depth, spec.num_patches):
+        got = f"a schedule of {rates} rates and {counts} counts for {patches} patches"
+        raise ArtefactError(
+            source, got, f"one for {spec.depth} layers and {spec.num_patches} patches"
+        )
+
+
+def _check_precision(artefact: Artefact, types: Container[int], source: str) -> None:
+    """Raise ArtefactError unless weights of these ONNX types fit the target, which decides the tolerance."""
+    reduced = (precision for kind, precision in PRECISIONS.items() if kind in types)
+    precision = next(reduced, Precision.FP32)
+    if precision != artefact.target.precision:
+        expected = f"those of its target {artefact.target.name}, in {artefact.target.precision}"
+        raise ArtefactError(
+            source, f"weights in {precision}", expected, "compile it again"
+        )
+
+
+def metadata_of(model: "ModelProto") -> dict[str, str]:
+    """Return the metadata of a model."""
+    return {entry.key: entry.value for entry in model.metadata_props}
+
+
+def artefact_of(model: "ModelProto", source: str = "") -> Artefact:
+    """Return the artefact in a model's metadata; errors name the model `source`.
+
+    Raises:
+        ArtefactError: star-export did not make the model, or its weights do not fit its target.
+    """
+    source = source or model.graph.name
+    artefact = from_metadata(metadata_of(model), source)
+    _check_precision(
+        artefact, {weights.data_type for weights in model.graph.initializer}, source
+    )
+    return artefact
+
+
+def read_lowered(path: Path) -> LoweredFile:
+    """Read the artefact of a file."""
+    return LoweredFile(path, artefact_of(load_onnx(path), str(path)))
+
+
+def read_pair(files: Pair[Path]) -> Pair[LoweredFile]:
+    """Read the metadata of a dense and a pruned file of the same model."""
+    for path in (files.dense, files.pruned):
+        if path.stem.rpartition(".")[2] in ALL_INSTRUMENTED:
+            raise ArtefactError(
+                path, "a variant", "a model: variants are for check and bench alone"
+            )
+    pair = Pair(read_lowered(files.dense), read_lowered(files.pruned))
+    check_pair(pair)
+    return pair
+
+
+def check_pair(pair: Pair[LoweredFile]) -> None:
+    """Raise ArtefactError unless two files are the dense and the pruned form of the same model."""
+    files = Pair(pair.dense.path, pair.pruned.path)
+    dense, pruned = pair.dense.artefact, pair.pruned.artefact
+    if dense.prunes:
+        raise ArtefactError(files.dense, "a pruned model", "the dense one")
+    if not pruned.prunes:
+        raise ArtefactError(files.pruned, "a model that drops no patch", "a pruned one")
+    if (dense.spec, dense.trained_sha256) != (pruned.spec, pruned.trained_sha256):
+        got = f"{dense.spec.name} with other weights or shapes"
+        raise ArtefactError(files.dense, got, f"the dense model of {files.pruned.name}")
+    if (dense.target, dense.input_kind) != (pruned.target, pruned.input_kind):
+        got = f"a model for {dense.target.name} that takes {dense.input_kind}"
+        expected = f"one for {pruned.target.name} that takes {pruned.input_kind}, as {files.pruned.name}"
+        raise ArtefactError(files.dense, got, expected)

@@ -1,0 +1,1 @@
+"""Graph passes by subject; `exporter.core.lower.pass_table` lists them."""

@@ -1,0 +1,307 @@
+"""How to prune, and how much, with nothing left open: a `Policy` is what the settings of a `Prune` mean.
+
+It holds the rows of `core.schedule.methods` instead of their names, and knows what it needs. Only a model's own
+alpha is open until there is a model. `exporter.core.schedule.plan` makes a model's schedule of it.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from enum import Enum
+from typing import Final, Literal, TypeAlias
+
+from exporter.core.base.canonical_json import load_json
+from exporter.core.base.errors import RecipeError
+from exporter.core.base.records import ModelSpec, Schedule
+from exporter.core.base.vocabulary import Anchors, Method
+from exporter.core.schedule.methods import (
+    ACS,
+    METHODS,
+    Reduction,
+    Scorer,
+    check_choices,
+    check_counts,
+    check_stride,
+    default_method,
+    default_reduction,
+    reduction_named,
+    scorer_named,
+)
+from exporter.core.schedule.prune import AMOUNTS, NUMBERS, OF_STRETCHED, SHAPED, Prune
+from exporter.core.schedule.rates import (
+    CANDIDATES,
+    CHOSEN_FROM,
+    SHAPES,
+    STRETCHED,
+    Curve,
+    exponent_for,
+    merges_at,
+    stretched,
+)
+
+
+class Need(Enum):
+    """What must be given beside the model, to a schedule or a step after it; the value says so in an error."""
+
+    ACS = "a folder of images, to calibrate on"
+    INTER = "a folder of images, to score the positions of patches on"
+    COST = "a folder of images: the MACs of a-star depend on them"
+    REFIT = "a folder of images, to refit on"
+    RANGES = "a folder of images, for the activation ranges of INT8"
+    SAME_INTER = "the calibration that the schedule was made with"
+
+    @property
+    def flag(self) -> str:
+        """The flag that gives it."""
+        return "--calibration" if self is Need.SAME_INTER else "--images"
+
+
+# What a calibration gives, in place of images.
+MEASURED: Final = frozenset({Need.ACS, Need.INTER, Need.SAME_INTER})
+
+
+def check_needs(needs: frozenset[Need], *, images: bool, calibration: bool) -> None:
+    """Raise RecipeError for the first need that neither the images nor the calibration meet, if they are there."""
+    missing = needs - MEASURED if calibration else needs
+    for need in Need:
+        if need in missing and not (images and need.flag == "--images"):
+            raise RecipeError(need.flag, "nothing", need.value)
+
+
+@dataclass(frozen=True)
+class Rho:
+    """The lowest rate of all layers."""
+
+    rho: float
+
+
+@dataclass(frozen=True)
+class MacShare:
+    """The share of the multiply-adds to save."""
+
+    share: float
+
+
+@dataclass(frozen=True)
+class Rates:
+    """The rates of some layers, by their numbers, 0 before the first; the others keep all patches."""
+
+    by_layer: Mapping[int, float]
+
+
+@dataclass(frozen=True)
+class Given:
+    """The rates of a schedule: that of a file, or the one that a checkpoint was trained with."""
+
+    schedule: Schedule
+
+
+@dataclass(frozen=True)
+class ScaledRates:
+    """Rates whose distances from 1 are scaled alike until they reach a number."""
+
+    rates: Rates | Given
+    number: Rho | MacShare
+
+
+Amount: TypeAlias = Rho | MacShare | Rates | Given | ScaledRates
+
+# Nothing says how much: every layer keeps all patches.
+UNSAID: Final = Rates({})
+
+COUNTS_VARY: Final = "its counts depend on the image"
+
+# The alpha of whichever model is pruned (`ModelSpec.default_alpha`).
+OF_MODEL: Final = "of the model"
+
+
+@dataclass(frozen=True)
+class Policy:
+    """How patches are scored, reduced and counted, and how much is pruned.
+
+    `counts` is one of `core.schedule.methods.COUNTS`: what a number is reached by, unless it scales rates. Only
+    stretched counts have an `exponent` but 1, or merge embedded patches before the first layer; `is_open` says
+    whether images may choose among such counts.
+    """
+
+    method: Method
+    scorer: Scorer
+    reduction: Reduction
+    counts: str
+    exponent: float
+    merges_embedded: bool
+    is_open: bool
+    amount: Amount
+    anchors: Anchors
+    alpha: float | Literal["of the model"]
+    seed: int
+    round_to: int
+    query_stride: int
+    refit: bool
+
+    def check_amount(self, verb: str) -> None:
+        """Raise RecipeError if nothing says how much to prune."""
+        if self.amount == UNSAID:
+            expected = f"one of {', '.join(AMOUNTS)}"
+            raise RecipeError(verb, "no amount to prune", expected)
+
+    def alpha_for(self, spec: ModelSpec) -> float:
+        """Return the weight of the intra-layer factor in a model."""
+        return spec.default_alpha if isinstance(self.alpha, str) else self.alpha
+
+    @property
+    def curve(self) -> Curve:
+        """How the patches that are left fall from layer to layer, where the counts are a shape."""
+        if self.counts == STRETCHED:
+            return stretched(self.exponent)
+        return SHAPES[self.counts]
+
+    @property
+    def alternatives(self) -> tuple["Policy", ...]:
+        """The same with other stretched counts, where images may choose among them."""
+        if not self.is_open:
+            return ()
+        early = (False, True) if self.scorer.by_tokens else (False,)
+        policies = [
+            replace(self, exponent=exponent, merges_embedded=merges)
+            for exponent in CANDIDATES
+            for merges in early
+        ]
+        return tuple(policy for policy in policies if policy != self)
+
+    @property
+    def name(self) -> str:
+        """The method, with its counts where they are not the usual ones: for messages."""
+        if self.counts == METHODS[self.method].counts[0]:
+            return str(self.method)
+        return f"{self.method}, counts {self.counts}"
+
+    @property
+    def needs(self) -> frozenset[Need]:
+        """What the schedule needs, and the pruned model."""
+        number = (
+            self.amount.number if isinstance(self.amount, ScaledRates) else self.amount
+        )
+        counted = isinstance(self.amount, Rho | MacShare)
+        conditions = {
+            Need.ACS: counted and self.counts == ACS,
+            Need.INTER: self.scorer.calibrated,
+            Need.COST: isinstance(number, MacShare) and self.method.adaptive,
+            Need.REFIT: self.refit,
+            Need.SAME_INTER: isinstance(self.amount, Given)
+            and self.amount.schedule.inter_sha256 != "",
+        }
+        return frozenset(need for need, holds in conditions.items() if holds)
+
+
+def resolve(prune: Prune, schedule: Schedule | None = None) -> Policy:
+    """Return what settings mean; a schedule says itself how its patches are scored, and replaces their file.
+
+    Raises:
+        RecipeError: Some of them contradict each other.
+        ArtefactError: The file is no schedule.
+    """
+    _check_said_once(prune)
+    if schedule is None and prune.schedule is not None:
+        schedule = load_json(Schedule, prune.schedule)
+    amount = _amount(prune, schedule)
+    said = schedule or prune
+    # A calibration, an alpha and anchors are STAR's.
+    star_alone = (prune.alpha, prune.anchors, prune.calibration) != (None, None, None)
+    method = said.method or default_method(
+        prune.scorer, prune.reduce, star_alone=star_alone
+    )
+    choices = METHODS[method]
+    scorer = scorer_named(said.scorer or choices.scorers[0])
+    reduction = default_reduction(method, scorer)
+    counts = prune.counts or choices.counts[0]
+    _check_stretched(prune, counts)
+    policy = Policy(
+        method=method,
+        scorer=scorer,
+        reduction=reduction_named(said.reduce) if said.reduce else reduction,
+        counts=counts,
+        exponent=_exponent(prune, counts, amount),
+        merges_embedded=_merges_embedded(prune, scorer, counts, amount),
+        is_open=_is_open(prune, counts, amount),
+        amount=amount,
+        anchors=said.anchors or Anchors.MINMAX,
+        alpha=OF_MODEL if said.alpha is None else said.alpha,
+        seed=said.seed,
+        round_to=said.round_to,
+        query_stride=said.query_stride,
+        refit=prune.refit,
+    )
+    _check(policy)
+    return policy
+
+
+def _check_said_once(prune: Prune) -> None:
+    for names in (NUMBERS, SHAPED):
+        said = [name for name in names if getattr(prune, name) not in (None, {})]
+        if len(said) > 1:
+            raise RecipeError(" and ".join(said), "both", "one of them")
+
+
+def _check_stretched(prune: Prune, counts: str) -> None:
+    for name in OF_STRETCHED:
+        if counts != STRETCHED and (value := getattr(prune, name)) is not None:
+            got = f"{value} for counts {counts}"
+            raise RecipeError(name, got, f"counts {STRETCHED}, or no {name}")
+
+
+def _check(policy: Policy) -> None:
+    check_choices(policy.method, policy.scorer, policy.reduction)
+    check_counts(policy.method, policy.scorer, policy.counts)
+    check_stride(policy.scorer, policy.query_stride)
+    if policy.method.adaptive and policy.refit:
+        raise RecipeError("refit", f"true for {policy.method}", "false", COUNTS_VARY)
+    if policy.method.adaptive and policy.round_to != 1:
+        got = f"{policy.round_to} for {policy.method}"
+        raise RecipeError("round_to", got, "1", COUNTS_VARY)
+
+
+def _exponent(prune: Prune, counts: str, amount: Amount) -> float:
+    """Return the exponent of the counts, by default that of the share to save; beside rho, all have its rate: 1."""
+    if prune.exponent is not None:
+        return prune.exponent
+    if counts == STRETCHED and isinstance(amount, MacShare):
+        return exponent_for(amount.share)
+    return 1.0
+
+
+def _merges_embedded(prune: Prune, scorer: Scorer, counts: str, amount: Amount) -> bool:
+    """Return whether stretched counts start before the first layer, where only tokens can be compared."""
+    if prune.merge_embedded is not None:
+        if prune.merge_embedded and not scorer.by_tokens:
+            got = f"true for the scorer {scorer.name}"
+            raise RecipeError(
+                "merge_embedded", got, f"method {Method.MATCHING}, or false"
+            )
+        return prune.merge_embedded
+    stretches = counts == STRETCHED and scorer.by_tokens
+    return stretches and isinstance(amount, MacShare) and merges_at(amount.share)
+
+
+def _is_open(prune: Prune, counts: str, amount: Amount) -> bool:
+    """Return whether stretched counts follow from the share to save, and so much that they decide the loss."""
+    if counts != STRETCHED or not isinstance(amount, MacShare):
+        return False
+    is_said = any(getattr(prune, name) is not None for name in OF_STRETCHED)
+    return not is_said and amount.share >= CHOSEN_FROM
+
+
+def _amount(prune: Prune, schedule: Schedule | None) -> Amount:
+    rates = Rates(prune.rates) if schedule is None else Given(schedule)
+    if rates != UNSAID:
+        for name in ("counts", *OF_STRETCHED):
+            if (value := getattr(prune, name)) is not None:
+                raise RecipeError(
+                    name, f"{value} beside rates or a schedule", "one of them"
+                )
+    if prune.rho is not None:
+        number: Rho | MacShare = Rho(prune.rho)
+    elif prune.mac_reduction is not None:
+        number = MacShare(prune.mac_reduction)
+    else:
+        return rates
+    return number if rates == UNSAID else ScaledRates(rates, number)

@@ -1,0 +1,407 @@
+"""Build trtexec command lines, to build an engine or to time one; run them and read the times."""
+
+import json
+import re
+import shlex
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+
+from exporter.core.base.artefact import LoweredFile
+from exporter.core.base.errors import ArtefactError, UserError, reason_of
+from exporter.core.base.files import written_beside
+from exporter.core.base.records import Pair
+from exporter.core.base.targets import TRT, Runtime
+from exporter.core.base.tensor_names import IMAGES, RAW_IMAGES
+from exporter.engines.manifest import (
+    EngineManifest,
+    commands_path,
+    profile_for,
+)
+from exporter.engines.plugin_library import LIBRARY, calls_plugin
+from exporter.engines.settings import BuildSettings
+from exporter.engines.tensorrt_api import major_version, version_numbers
+
+# TensorRT's versions whose lines differ.
+VERSIONS = ("10", "11")
+# trtexec's names of the compatibility levels in HARDWARE.
+_LEVELS = {"ampere-plus": "ampere+", "same-compute-capability": "sameComputeCapability"}
+
+
+def build_command(
+    onnx: Path,
+    image: Sequence[int],
+    batch: int,
+    settings: BuildSettings,
+    *,
+    tensorrt: str = "10",
+    raw: bool = True,
+) -> list[str]:
+    """Return a command that builds an engine for one batch size, saves it, and times it in a CUDA graph.
+
+    The input is the real images, [channels, height, width] each, in the model's export folder; without `raw` it is
+    noise. `tensorrt` is the version, which decides the typing flags and the default timing.
+    """
+    tool = settings.tool
+    shape = _shape(batch, image)
+    plan = plan_path(onnx, batch, tool, tensorrt)
+    words = [
+        tool.program,
+        f"--onnx={onnx}",
+        f"--saveEngine={plan}",
+        *(f"--{end}Shapes={shape}" for end in ("min", "opt", "max")),
+        *_timed(tool, tensorrt, plan, shape, _raw(onnx.parent, batch) if raw else None),
+        "--profilingVerbosity=detailed",
+    ]
+    if tool.ahead:
+        words.append(f"--computeCapabilities={','.join(map(str, settings.sm))}")
+    elif major_version(tensorrt) == 10:
+        # 11 always uses strong typing and has no such flag
+        words.append("--stronglyTyped")
+    if not settings.tf32:
+        words.append("--noTF32")
+    if settings.version_compatible:
+        words.append("--versionCompatible")
+    if settings.optimization_level is not None:
+        words.append(f"--builderOptimizationLevel={settings.optimization_level}")
+    if settings.aux_streams is not None:
+        words.append(f"--maxAuxStreams={settings.aux_streams}")
+    if settings.hardware in _LEVELS:
+        words.append(f"--hardwareCompatibilityLevel={_LEVELS[settings.hardware]}")
+    if settings.plugin is not None:
+        words.append(f"--dynamicPlugins={settings.plugin}")
+        if settings.serialise_plugin:
+            words.append(f"--setPluginsToSerialize={settings.plugin}")
+    return words
+
+
+def plan_path(onnx: Path, batch: int, tool: Runtime, tensorrt: str) -> Path:
+    """Return where `build_command` saves the engine: beside the model."""
+    version = "" if tool.ahead else major_version(tensorrt)
+    return onnx.with_name(f"{onnx.stem}.batch{batch}.{tool.program}{version}.plan")
+
+
+def again_command(
+    onnx: Path,
+    image: Sequence[int],
+    batch: int,
+    settings: BuildSettings,
+    *,
+    tensorrt: str = "10",
+    raw: bool = True,
+) -> list[str]:
+    """Return a command that times the engine of `build_command` again, without another build."""
+    plan = plan_path(onnx, batch, settings.tool, tensorrt)
+    images = _raw(onnx.parent, batch) if raw else None
+    timed = _timed(settings.tool, tensorrt, plan, _shape(batch, image), images)
+    beside = None if settings.serialise_plugin else settings.plugin
+    return [
+        settings.tool.program,
+        f"--loadEngine={plan}",
+        *timed,
+        *_loaded(settings, beside),
+    ]
+
+
+def load_command(
+    engine: Path,
+    manifest: EngineManifest,
+    image: Sequence[int],
+    batch: int,
+    plugin: Path | None = None,
+    *,
+    transfers: bool = True,
+    raw: Path | None = None,
+) -> list[str]:
+    """Return a command that times an engine at one batch size on real images, [channels, height, width] each.
+
+    Runs copy their inputs and outputs, or without `transfers` only compute. The raw images are in the folder
+    `raw`, by default the export folder, in a subfolder of which the engine lies. `plugin` is for an engine that
+    does not contain it. UserError if the engine was not built for the batch size.
+    """
+    tool = manifest.settings.tool
+    tensorrt = manifest.built.tensorrt
+    images = _raw(raw or engine.parent.parent, batch)
+    timed = _timed(tool, tensorrt, engine, _shape(batch, image), images, transfers)
+    return [
+        tool.program,
+        f"--loadEngine={engine}",
+        f"--useProfile={profile_for(manifest, batch, engine.name)}",
+        *timed,
+        *_loaded(
+            manifest.settings,
+            (plugin or Path(LIBRARY)) if manifest.needs_plugin else None,
+        ),
+    ]
+
+
+def _loaded(settings: BuildSettings, plugin: Path | None) -> list[str]:
+    """Return the flags that an engine needs to be loaded, beside those for timing."""
+    # trtexec loads an engine that contains code (a runtime, perhaps a plugin) only with this flag.
+    words = ["--versionCompatible"] if settings.version_compatible else []
+    return words if plugin is None else [*words, f"--dynamicPlugins={plugin}"]
+
+
+def _shape(batch: int, image: Sequence[int]) -> str:
+    return f"{IMAGES}:{'x'.join(map(str, (batch, *image)))}"
+
+
+def _raw(folder: Path, batch: int) -> Path:
+    return folder / RAW_IMAGES.format(batch=batch)
+
+
+def _timed(  # noqa: PLR0917  (all that differs between two runs)
+    tool: Runtime,
+    tensorrt: str,
+    engine: Path,
+    shape: str,
+    images: Path | None,
+    transfers: bool = True,
+) -> list[str]:
+    """Return the flags for the input, raw images or noise, and for timing in a CUDA graph, with or without copies.
+
+    TensorRT 11 and TensorRT for RTX use a graph, spin and leave copies out unless told otherwise; 10 does the
+    opposite. An engine of the latter is compiled to the end where it first runs: a cache keeps what was compiled.
+    """
+    words = [f"--shapes={shape}"]
+    if images is not None:
+        words.append(f"--loadInputs={IMAGES}:{images}")
+    if tool.ahead or major_version(tensorrt) > 10:
+        words += ["--includeDataTransfers"] if transfers else []
+    else:
+        words += ["--useCudaGraph", "--useSpinWait"]
+        words += [] if transfers else ["--noDataTransfers"]
+    if tool.ahead:
+        words.append(f"--runtimeCacheFile={engine.with_suffix('.cache')}")
+    return words
+
+
+def build_lines(
+    model: LoweredFile, settings: BuildSettings, *, rtx: str = "1", alone: bool = False
+) -> list[str]:
+    """Return the commands that build and time a model at each batch size, each below a comment with its tool.
+
+    A model that needs the plugin gets the library of the settings, else one that lies where the lines are called.
+
+    Args:
+        model: The model, in an export folder: the lines are called there.
+        settings: With those of TensorRT for RTX, its command comes first; TensorRT's own is there for each version.
+        rtx: The version of TensorRT for RTX.
+        alone: The file lies in no export folder; it is named by its path, and timed on noise.
+    """
+    onnx = model.path
+    plugin = settings.plugin or Path(LIBRARY)
+    fitting = (
+        replace(settings, plugin=plugin)
+        if calls_plugin(onnx)
+        else settings.without_plugin
+    )
+    fitting = fitting.of_model(model.artefact)
+    plain = replace(fitting, runtime=TRT.name, sm=())
+    tools = [(f"TensorRT {version}", plain, version) for version in VERSIONS]
+    if fitting.tool.ahead:
+        tools.insert(0, (fitting.tool.title, fitting, rtx))
+    image = model.artefact.spec.preprocessing.input_size
+    file = onnx if alone else Path(onnx.name)
+    lines = list[str]()
+    for batch in settings.batches:
+        for title, build, version in tools:
+            lines.append(f"# {title}, batch {batch}: {onnx.name}")
+            how = (file, image, batch, build)
+            words = build_command(*how, tensorrt=version, raw=not alone)
+            again = again_command(*how, tensorrt=version, raw=not alone)
+            lines += [shlex.join(words), "# the same engine again", shlex.join(again)]
+    return lines
+
+
+def folder_lines(models: Pair[LoweredFile], settings: BuildSettings) -> list[str]:
+    """Return the lines of `build_lines` for both models of an export folder."""
+    return [*build_lines(models.dense, settings), *build_lines(models.pruned, settings)]
+
+
+def save_commands(
+    engine: Path, manifest: EngineManifest, model: LoweredFile, settings: BuildSettings
+) -> None:
+    """Write beside an engine the commands that time it, and those that build its like; called in the folder."""
+    place = Path(engine.parent.name, engine.name)
+    image = model.artefact.spec.preprocessing.input_size
+    lines = []
+    for batch in settings.batches:
+        words = load_command(place, manifest, image, batch, settings.plugin)
+        lines += [f"# This engine, batch {batch}", shlex.join(words)]
+    lines += build_lines(model, settings, rtx=manifest.built.tensorrt)
+    with written_beside(commands_path(engine)) as partial:
+        partial.write_text("\n".join(lines) + "\n", encoding="utf-8")
+
+
+# The version as one number, from 10 on: major · 10000 + minor · 100 + patch.
+_BANNER = re.compile(r"\[TensorRT v(\d+)\]")
+_MAJOR_UNIT = 10_000
+# What 10 and 11 print where a graph cannot be captured; the words around it differ.
+_GRAPH_FAILED = "launched without using CUDA graph"
+# What a run of --exportTimes has beside other times (samples/common/sampleReporting.cpp).
+_TIMES = ("startEnqMs", "endD2hMs", "h2dMs", "computeMs", "d2hMs", "latencyMs")
+
+
+@dataclass(frozen=True)
+class RunTimes:
+    """Times of each run of an engine, in milliseconds: copy to the GPU, compute, copy to the host."""
+
+    copy_in_ms: tuple[float, ...]
+    compute_ms: tuple[float, ...]
+    copy_out_ms: tuple[float, ...]
+    cuda_graph: bool
+
+
+@dataclass(frozen=True)
+class Load:
+    """Latencies under sustained load, copies included unless left out: milliseconds by percentile of all runs."""
+
+    PERCENTILES: ClassVar = (50, 90, 95, 99)
+
+    streams: int
+    runs: int
+    images_per_s: float
+    percentiles_ms: dict[int, float]
+
+
+def require_program(tool: Runtime, tensorrt: str) -> None:
+    """Raise UserError unless NVIDIA's program that times engines is on PATH, and trtexec is of their version."""
+    if shutil.which(tool.program) is None:
+        expected = f"{tool.program} of {tool.title} on PATH, which measures GPU time"
+        raise UserError(
+            tool.program, "no such program", expected, "or bench --no-gpu-time"
+        )
+    if tool.ahead:
+        return  # it refuses an engine of another version itself
+    here = _trtexec_version()
+    wanted = version_numbers(tensorrt)[:3]
+    if here != wanted:
+        version = ".".join(map(str, here)) or "an unknown version"
+        expected = f"that of the engines, {tensorrt}"
+        raise UserError(
+            tool.program, f"TensorRT {version}", expected, "or bench --no-gpu-time"
+        )
+
+
+def _trtexec_version() -> tuple[int, ...]:
+    """Return the major, minor and patch number that trtexec prints at its start; () if it prints none."""
+    done = subprocess.run(
+        [TRT.program, "--help"], capture_output=True, text=True, check=False
+    )
+    banner = _BANNER.search(done.stdout + done.stderr)
+    if banner is None:
+        return ()
+    number = int(banner[1])
+    major = number // _MAJOR_UNIT
+    return major, number % _MAJOR_UNIT // 100, number % 100
+
+
+def run_trtexec(words: list[str], *more: str) -> RunTimes:
+    """Run a command of this module with `more` flags, and read its times."""
+    runs, graph = _exported(words, more)
+    copied_in, computed, copied_out = (
+        tuple(float(run[key]) for run in runs)
+        for key in ("h2dMs", "computeMs", "d2hMs")
+    )
+    return RunTimes(copied_in, computed, copied_out, graph)
+
+
+def run_load(words: list[str], batch: int, seconds: int, streams: int) -> Load:
+    """Run a command of `load_command` with requests queued without a pause, and read their latencies.
+
+    It runs for `seconds` after half a second of warm-up, in `streams` execution contexts at the same time.
+    UserError if trtexec is missing or fails.
+    """
+    more = ("--warmUp=500", f"--duration={seconds}", f"--infStreams={streams}")
+    runs, _ = _exported(words, more)
+    return load_of(runs, batch, streams)
+
+
+def run_profile(words: list[str], tensorrt: str) -> dict[str, float]:
+    """Run a command of `load_command` with TensorRT's profiler; return milliseconds per run by layer."""
+    apart = ["--separateProfileRun"] if major_version(tensorrt) < 11 else []
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "profile.json"
+        run_trtexec(
+            words,
+            "--warmUp=200",
+            "--duration=1",
+            "--dumpProfile",
+            *apart,
+            f"--exportProfile={path}",
+        )
+        return _layer_times(path)
+
+
+def _layer_times(path: Path) -> dict[str, float]:
+    """Read the JSON of --exportProfile: the number of runs, then a record for each layer."""
+    try:
+        times: dict[str, float] = {}
+        for record in json.loads(path.read_text(encoding="utf-8")):
+            if "name" in record:  # two layers may share one
+                name = record["name"]
+                times[name] = times.get(name, 0.0) + float(record["averageMs"])
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        got = reason_of(error)
+        raise ArtefactError(path, got, "layer times that trtexec exported") from None
+    return times
+
+
+def _exported(
+    words: list[str], more: Sequence[str]
+) -> tuple[list[dict[str, Any]], bool]:
+    """Run trtexec; return the record of each run that it exports, and whether a CUDA graph was captured."""
+    if shutil.which(words[0]) is None:
+        raise UserError(words[0], "no such program", "TensorRT's trtexec on PATH")
+    with tempfile.TemporaryDirectory() as folder:
+        times = Path(folder) / "times.json"
+        command = [*words, *more, f"--exportTimes={times}"]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        log = done.stdout + done.stderr
+        if done.returncode or not times.is_file():
+            errors = [line for line in log.splitlines() if "[E]" in line]
+            reason = errors[-1] if errors else f"exit status {done.returncode}"
+            raise UserError(words[0], reason, "a successful run", shlex.join(words))
+        return read_runs(times), _GRAPH_FAILED not in log
+
+
+def read_runs(path: Path) -> list[dict[str, Any]]:
+    """Read the JSON of --exportTimes: one record per run, times in milliseconds."""
+    expected = "times that trtexec exported"
+    try:
+        runs: list[dict[str, Any]] = json.loads(path.read_text(encoding="utf-8"))
+        numbers = all(
+            isinstance(run[key], int | float) for run in runs for key in _TIMES
+        )
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise ArtefactError(path, reason_of(error), expected) from None
+    if not runs or not numbers:
+        got = "no runs" if numbers else "values that are no times"
+        raise ArtefactError(path, got, expected)
+    return runs
+
+
+def load_of(runs: Sequence[Mapping[str, float]], batch: int, streams: int) -> Load:
+    """Return what runs that overlap, under sustained load, tell of latencies."""
+    start, end, latency = (
+        np.array([run[key] for run in runs])
+        for key in ("startEnqMs", "endD2hMs", "latencyMs")
+    )
+    elapsed_s = float(end.max() - start.min()) / 1e3
+    return Load(
+        streams=streams,
+        runs=len(latency),
+        images_per_s=batch * len(latency) / elapsed_s,
+        # Measured times, without interpolation.
+        percentiles_ms={
+            share: float(np.percentile(latency, share, method="higher"))
+            for share in Load.PERCENTILES
+        },
+    )

@@ -1,1 +1,0 @@
-"""Measure parity, accuracy and speed of models, and write the report."""

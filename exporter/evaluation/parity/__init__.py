@@ -1,1 +1,0 @@
-"""Compare a shipped model with its PyTorch reference: arithmetic and decisions are checked separately."""

@@ -1,1 +1,0 @@
-"""The report of a compilation: a JSON record for programs, an HTML page to read."""

@@ -1,0 +1,383 @@
+"""Depth pruning as a job: apply a plan to a model, choose units by training, find how many of each type can go."""
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from torch import nn
+
+from exporter.core.base.canonical_json import to_json
+from exporter.core.base.errors import DepthError
+from exporter.core.base.files import writable_folder
+from exporter.core.base.machine import job_identity
+from exporter.core.base.progress import Stages
+from exporter.core.base.vocabulary import UnitType
+from exporter.core.schedule.macs import dense_macs
+from exporter.core.vit.protocol import PrunableViT, weights_sha256
+from exporter.data.images import ImageFolder, listing_sha256
+from exporter.depth.checkpoint import DEPTH, Depth, read_depth
+from exporter.depth.choose import Bookmark, Skipped, Stage, choose_units, spare
+from exporter.depth.collect import Measured, Tally, collect
+from exporter.depth.gates import Importance
+from exporter.depth.plan import ChoiceSettings, DepthPlan
+from exporter.depth.predictor import (
+    CrossValidation,
+    Predictor,
+    Sample,
+    Split,
+    accuracies_of,
+    best_split,
+    fit_best,
+    splits,
+)
+from exporter.depth.surgery import apply_plan
+from exporter.jobs.exam import Exam, train_images, with_progress
+from exporter.jobs.network import Network
+from exporter.jobs.predicting import torch_models
+from exporter.jobs.recipe import needed
+from exporter.jobs.resolved import TRAIN_IMAGES, check_training_images
+from exporter.jobs.steps import loaded
+from exporter.models.identity import save_weights, weights_file
+from exporter.models.networks import identity_of
+from exporter.models.request import ModelRequest
+from exporter.training.data import TrainBatches
+from exporter.training.finetune import finetune
+from exporter.training.pruned_checkpoint import pruning_records, read_pruning
+from exporter.training.settings import FinetuneSettings
+
+
+@dataclass(frozen=True)
+class Applied:
+    """A network without some units: its file, what it lacks, and multiply-adds and parameters before and after."""
+
+    file: str
+    depth: Depth
+    gmacs_before: float
+    gmacs_after: float
+    parameters_before: int
+    parameters_after: int
+
+
+@dataclass(frozen=True)
+class Found:
+    """The split of a budget with the highest predicted accuracy, and all of them.
+
+    `rmse` has the cross-validation error of each degree, in percentage points.
+    """
+
+    best: Split
+    splits: tuple[Split, ...]
+    predictor: Predictor
+    rmse: dict[int, float]
+
+
+def apply_to(
+    request: ModelRequest, plan: DepthPlan, out: Path, *, unmerged: bool = False
+) -> Applied:
+    """Remove the units of a plan from a model, and write its weights with what it is.
+
+    Units that the checkpoint lacks already stay gone; without a plan of its own, an unmerged one is merged. What
+    prunes the checkpoint's patches is kept.
+    """
+    before = read_depth(request.checkpoint)
+    removed = _joined(before.plan if before else DepthPlan(), plan)
+    if not removed.units:
+        raise DepthError(
+            "depth", "no unit to remove", "--attention or --activation with layers"
+        )
+    weights_file(out)
+    vit = loaded(request)
+    if before is not None and before.merged and unmerged:
+        raise DepthError(
+            "unmerged", "a checkpoint whose layers are merged", "the unmerged one"
+        )
+    result = apply_plan(vit, removed, unmerged=unmerged)
+    depth = Depth(removed, merged=not unmerged)
+    return _written(request, vit, result, depth, out)
+
+
+def _written(
+    request: ModelRequest,
+    before: PrunableViT,
+    result: PrunableViT,
+    depth: Depth,
+    out: Path,
+    *,
+    keep_pruning: bool = True,
+) -> Applied:
+    """Write a requested model without some units; what its checkpoint prunes patches with is kept if asked for."""
+    more: dict[str, object] = {}
+    if keep_pruning and request.checkpoint is not None:
+        trained = read_pruning(request.checkpoint)
+        if trained is not None:
+            more = pruning_records(trained.schedule, trained.calibration)
+    identity = identity_of(request, before.spec.head_channels, before.spec.class_names)
+    save_weights(result.model, identity, out, **{DEPTH: depth}, **more)
+    return Applied(
+        str(out),
+        depth,
+        dense_macs(before.spec.as_it_came).gmacs,
+        dense_macs(result.spec.as_it_came).gmacs,
+        _parameters(before.model),
+        _parameters(result.model),
+    )
+
+
+def _parameters(model: nn.Module) -> int:
+    return sum(parameter.numel() for parameter in model.parameters())
+
+
+def _joined(first: DepthPlan, second: DepthPlan) -> DepthPlan:
+    """Return the plan with the units of both; the variant is the first one's where that removes attention."""
+    if first.attention and second.attention and first.variant != second.variant:
+        raise DepthError(
+            "variant", str(second.variant), f"{first.variant}, as the checkpoint has"
+        )
+    variant = first.variant if first.attention else second.variant
+    return DepthPlan(
+        (*first.attention, *second.attention),
+        (*first.activation, *second.activation),
+        variant,
+    )
+
+
+def split_of(
+    vit: PrunableViT, samples: tuple[Sample, ...], settings: ChoiceSettings
+) -> Found:
+    """Fit the predictor, and return the best split of a budget among the units of a ViT that may go.
+
+    The ViT's weights are not read. Leave-two-out cross-validation chooses the predictor's degree.
+    """
+    most = {unit: spare(vit, unit, settings) for unit in UnitType}
+    depth, units = vit.spec.depth, settings.units
+    rmse = CrossValidation(samples).rmse(accuracies_of(samples))
+    predictor = fit_best(samples)
+    best = best_split(predictor, depth, units, most)
+    ranked = splits(predictor, depth, units)
+    return Found(best, tuple(ranked), predictor, rmse)
+
+
+@dataclass(frozen=True)
+class Collected:
+    """The samples of a collection, and the reasons of the images that could not be read, by name."""
+
+    samples: tuple[Measured, ...]
+    skipped: dict[str, str]
+    training_skipped: dict[str, str]
+
+
+@dataclass(frozen=True)
+class Chosen:
+    """The network without the chosen units, and the scores that chose them.
+
+    `training_skipped` is as in `Collected`. Within a budget, `found` says how many units of each type go, and
+    `collected` what that follows from unless samples were given.
+    """
+
+    applied: Applied
+    importance: Importance
+    training_skipped: dict[str, str]
+    found: Found | None = None
+    collected: Collected | None = None
+
+
+def choose_to(
+    network: Network,
+    choice: ChoiceSettings,
+    settings: FinetuneSettings,
+    out: Path,
+    *,
+    samples: tuple[Sample, ...] | None = None,
+) -> Chosen:
+    """Choose units by training, and write the network without them, its linear layers apart.
+
+    Its weights are those of the whole model, or those of the last stage. A search that was killed continues
+    after its last whole epoch; until it ends, its state lies beside `out`. The epochs of the settings are
+    those of the first stage; `out` is a .safetensors file.
+
+    Of units in all, `samples` say how many of each type go. Without them, they are collected, with the images
+    to measure on, beside `out` in a folder that ends in .samples.
+    """
+    path = _checked(network, choice, out)
+    split = collected = None
+    if choice.units:
+        if samples is None:
+            collected = collect_to(
+                network, choice, settings, path.with_suffix(".samples")
+            )
+            samples = collected.samples
+        split = split_of(network.described, samples, choice)
+        attention, activation = split.best.attention, split.best.activation
+        choice = replace(
+            choice,
+            units=0,
+            step=1,
+            attention_units=attention,
+            activation_units=activation,
+        )
+    return replace(
+        _chosen(network, choice, settings, path), found=split, collected=collected
+    )
+
+
+def _chosen(
+    network: Network, choice: ChoiceSettings, settings: FinetuneSettings, path: Path
+) -> Chosen:
+    """Choose so many units of each type, and write the network without them."""
+    request, last = network.recipe.model, choice.last_weights
+    _check_whole(network)
+    checkpoint = path.with_suffix(".ckpt")
+    search = path.with_suffix(".search.safetensors")
+    train, bookmark = _started(network, choice, settings, checkpoint, search)
+    vit = train.teacher
+    ranked = choose_units(vit, choice, train, bookmark)
+    chosen = ranked.vit if last else apply_plan(vit, ranked.plan, unmerged=True)
+    applied = _written(
+        request,
+        vit,
+        chosen,
+        Depth(ranked.plan, merged=False),
+        path,
+        keep_pruning=not last,
+    )
+    bookmark.path.unlink(missing_ok=True)
+    return Chosen(applied, ranked.importance, bookmark.skipped.training)
+
+
+def collect_to(
+    network: Network, choice: ChoiceSettings, settings: FinetuneSettings, out: Path
+) -> Collected:
+    """Measure smaller and smaller models, and write each sample to `out`/samples.json at once.
+
+    A collection that was killed continues after its last whole epoch and ends with the same samples. The
+    images to measure on then are no longer held out.
+    """
+    folder = writable_folder(out)
+    # samples do not depend on them
+    choice = replace(choice, growth=0, last_weights=False)
+    chosen = network.recipe.images
+    check_training_images(network)
+    _check_whole(network)
+    spec = network.full.spec
+    exam = Exam(chosen, spec, network.stages)
+    measured = network.listed(exam.place, spec.num_classes)
+    more = (listing_sha256(measured), chosen.max_eval_images)
+    last = folder / "last.safetensors"
+    train, bookmark = _started(
+        network, choice, settings, folder / "step.ckpt", last, *more
+    )
+    skipped = bookmark.skipped
+
+    exam.warn_of(train.images)
+
+    def evaluate(smaller: PrunableViT) -> Tally:
+        (predictions,) = exam.predictions("accuracy", *torch_models(smaller))
+        skipped.evaluation.update(exam.skipped)
+        return Tally(predictions.accuracy.top1_hits, predictions.accuracy.images)
+
+    out = folder / "samples.json"
+    samples = collect(
+        train.teacher, choice, train, evaluate, bookmark=bookmark, out=out
+    )
+    return Collected(samples, skipped.evaluation, skipped.training)
+
+
+def _checked(network: Network, choice: ChoiceSettings, out: Path) -> Path:
+    """Return the path of the weights, which are checked before the work."""
+    if choice.last_weights and network.restored is not None:
+        file = network.recipe.model.checkpoint
+        got = f"the last stage's beside {file}, whose pruned patches these stages do not train"
+        hint = "recalibrate = true in the table [model] allows it, and the file then prunes no patches"
+        raise DepthError("--last-weights", got, "those of the whole model", hint)
+    return weights_file(out)
+
+
+@dataclass(frozen=True, eq=False)
+class _DepthTrainer:
+    """Trains the stages of a search; each has a seed of its own, and `growth` epochs more than the one before.
+
+    The teacher is the network with all units. `checkpoint` has the epochs of an unfinished stage. `skipped` takes
+    the images that cannot be read.
+    """
+
+    teacher: PrunableViT
+    images: ImageFolder
+    settings: FinetuneSettings
+    checkpoint: Path
+    run: str
+    stages: Stages
+    skipped: Skipped
+    growth: int = 0
+
+    def __call__(self, student: nn.Module, stage: Stage) -> None:
+        """Train a stage."""
+        spec, settings = self.teacher.spec, self.settings
+        of_stage = replace(
+            settings,
+            epochs=settings.epochs + self.growth * stage.index,
+            seed=settings.seed + stage.index,
+        )
+        batches = TrainBatches(
+            self.images,
+            of_stage,
+            spec.preprocessing,
+            spec.num_classes,
+            skipped=self.skipped.training,
+        )
+        identity = to_json(
+            {"run": self.run, "stage": stage, "weights": weights_sha256(student)}
+        )
+        with self.stages.stage(stage.name) as advance:
+            finetune(
+                student,
+                self.teacher.model,
+                with_progress(batches, advance),
+                of_stage,
+                checkpoint=self.checkpoint,
+                identity=identity,
+                skipped=batches.skipped,
+            )
+        self.checkpoint.unlink(missing_ok=True)
+
+
+def _check_whole(network: Network) -> None:
+    """Check that no unit was removed of the model, and that there are images to train on."""
+    file = network.recipe.model.checkpoint
+    if read_depth(file) is not None:
+        raise DepthError(str(file), "a model without some units", "the whole one")
+    needed(network.recipe.images.images, "--images", TRAIN_IMAGES)
+    network.check_images()
+
+
+def _started(
+    network: Network,
+    choice: ChoiceSettings,
+    settings: FinetuneSettings,
+    checkpoint: Path,
+    last: Path,
+    *more: object,
+) -> tuple[_DepthTrainer, Bookmark]:
+    """Load the model and the images of a search; return what trains, and its state in the file `last`.
+
+    `more` is what the search depends on beside its settings, the model and the images to train on.
+    """
+    vit, images = network.full, train_images(network, settings.max_train_images)
+    run = job_identity(
+        (choice, settings, more),
+        models=(vit.spec, vit.weights_sha256),
+        images=[listing_sha256(images)],
+    )
+    identity = identity_of(
+        network.recipe.model, vit.spec.num_classes, vit.spec.class_names
+    )
+    bookmark = Bookmark(last, identity, run)
+    train = _DepthTrainer(
+        vit,
+        images,
+        settings,
+        checkpoint,
+        run,
+        network.stages,
+        bookmark.skipped,
+        choice.growth,
+    )
+    return train, bookmark

@@ -1,0 +1,214 @@
+"""The owner's model and its images: opened once, listed once, on first use."""
+
+import logging
+from collections.abc import Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from exporter.calibration.calibrate import resized_to
+from exporter.calibration.record import Calibration, check_calibration, load_calibration
+from exporter.core.base.errors import ImageError
+from exporter.core.base.progress import SILENT, Stages
+from exporter.core.base.records import ModelSpec
+from exporter.core.base.spread import set_apart
+from exporter.core.base.tensor_names import Array
+from exporter.core.base.vocabulary import InputKind
+from exporter.core.prune.divergence import Judges
+from exporter.core.prune.refit import bytes_of_image, bytes_to_refit
+from exporter.core.vit.protocol import PrunableViT
+from exporter.core.vit.spec import with_outputs
+from exporter.data.batches import draw_images
+from exporter.data.class_map import MAP_HINT
+from exporter.data.images import ImageFolder, sample
+from exporter.data.source import class_mismatch, images_at
+from exporter.depth.checkpoint import describe_vit
+from exporter.jobs.recipe import A_MODEL, BATCH, Measuring, needed
+from exporter.jobs.resolved import A_FOLDER, TRAIN_IMAGES, ResolvedRecipe
+from exporter.jobs.steps import OwnModel, loaded
+
+# Activation ranges settle within a few dozen images.
+RANGE_IMAGES = 64
+# With fewer images, an interval says little.
+LEAST_IMAGES = 16
+# A model is fitted to so many images, judged on so many others or on this share, as far as so many bytes allow.
+FITTED_TO, JUDGING, LEAST_JUDGING, FIT_BYTES = 1536, 2560, 0.25, 4 << 30
+
+# Our models tell noise, single colours and images of another kind apart by 0.3 at most, their own by 0.6 to 0.8.
+LEAST_TOLD_APART = 0.35
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, eq=False)
+class Network(ResolvedRecipe):
+    """A model of the owner's and its images, which all its variants share.
+
+    `recipe` names both, with the name of the checkpoint's network, unless a `model` is the caller's own. `restored`
+    is what the checkpoint was trained with.
+    """
+
+    model: OwnModel | None = None
+    stages: Stages = SILENT
+    _listings: dict[Path, ImageFolder] = field(default_factory=dict, repr=False)
+
+    @cached_property
+    def full(self) -> PrunableViT:
+        """The model with all its layers and its own outputs."""
+        is_ready = isinstance(self.model, PrunableViT)
+        with nullcontext() if is_ready else self.stages.stage("model"):
+            return loaded(self.recipe.model, self.model)
+
+    @cached_property
+    def vit(self) -> PrunableViT:
+        """The model with the outputs that the recipe names; ModelError where it lacks one."""
+        return with_outputs(self.full, self.recipe.model.outputs)
+
+    @cached_property
+    def described(self) -> PrunableViT:
+        """The shape of `full`, without weights."""
+        needed(self.recipe.model.name or None, "--model", A_MODEL)
+        return describe_vit(self.recipe.model)
+
+    @property
+    def input_kind(self) -> InputKind:
+        """How its lowered models take images."""
+        return self.recipe.lower.input_kind
+
+    @property
+    def measuring(self) -> Measuring:
+        """How its models are measured."""
+        return self.recipe.measure
+
+    def with_outputs(self, *names: str) -> "Network":
+        """Return the same with other outputs than the recipe's; without names, with the model's own."""
+        request = replace(self.recipe.model, outputs=names)
+        return replace(self, recipe=replace(self.recipe, model=request))
+
+    @cached_property
+    def calibration(self) -> Calibration | None:
+        """The calibration that is given, with all layers of the model."""
+        if not self.has_calibration:
+            return None
+        return self.calibration_for(self.full.spec, self.full.weights_sha256)
+
+    def calibration_for(
+        self, spec: ModelSpec, weights_sha256: str = ""
+    ) -> Calibration | None:
+        """Read the given calibration; weights are not compared if the hash is ""."""
+        if self._trained_with is not None:
+            # It was measured with the weights before they were trained further.
+            check_calibration(self._trained_with, spec, "")
+            return self._trained_with
+        prune = self.recipe.prune
+        if prune.calibration is None:
+            return None
+        calibration = load_calibration(prune.calibration)
+        resized = resized_to(calibration, spec) if prune.interpolate else calibration
+        check_calibration(
+            resized, spec, weights_sha256 if resized is calibration else ""
+        )
+        return resized
+
+    @property
+    def _trained_with(self) -> Calibration | None:
+        return None if self.restored is None else self.restored.calibration
+
+    @cached_property
+    def folder(self) -> ImageFolder:
+        """The images to calibrate on, without labels."""
+        place = needed(self.recipe.images.images, "--images", A_FOLDER)
+        folder = self._listings.get(place) or images_at(place)
+        return replace(
+            folder, files=tuple(replace(file, label=None) for file in folder.files)
+        )
+
+    @cached_property
+    def labelled(self) -> ImageFolder:
+        """The images to train on, with their labels. Errors as of `folder`."""
+        place = needed(self.recipe.images.images, "--images", TRAIN_IMAGES)
+        return self.listed(place, self.full.spec.num_classes)
+
+    @cached_property
+    def evaluated(self) -> ImageFolder:
+        """The images to compare and measure on, drawn by the seed. Errors as of `folder`."""
+        images, classes = self.recipe.images, self.vit.spec.num_classes
+        place = needed(images.eval_images or images.images, "--images", A_FOLDER)
+        folder = self.listed(place, classes)
+        mismatch = class_mismatch(folder, classes)
+        if mismatch:
+            text = "%s: %s, and the model has %d classes: accuracy is not measured (%s)"
+            logger.warning(text, place, mismatch, classes, MAP_HINT)
+        return sample(folder, images.max_eval_images, images.seed)
+
+    def listed(self, place: Path, classes: int | None) -> ImageFolder:
+        """List images with the classes of the model; without labels if `classes` is None. Errors as of `folder`."""
+        order, names = self.recipe.images.class_map, self.full.spec.class_names
+        listing = images_at(place, classes, order, names=names)
+        self._listings[place] = listing
+        return listing
+
+    @cached_property
+    def ranges(self) -> Array | None:
+        """Images for the ranges of activations, as lowered models take them; None where none are given."""
+        recipe = self.recipe
+        if recipe.images.images is None:
+            return None
+        most = recipe.calibrate.max_images
+        count = min(most, RANGE_IMAGES) if isinstance(most, int) else RANGE_IMAGES
+        seed, preprocessing = recipe.calibrate.seed, self.vit.spec.preprocessing
+        return draw_images(self.folder, count, seed, preprocessing, self.input_kind)
+
+    def pixels(self, folder: ImageFolder, count: int, input_kind: InputKind) -> Array:
+        """Return at most so many images of a folder, drawn by the seed, as a model takes them."""
+        seed, preprocessing = self.recipe.images.seed, self.vit.spec.preprocessing
+        return draw_images(folder, count, seed, preprocessing, input_kind)
+
+    @cached_property
+    def to_fit(self) -> tuple[Sequence[Tensor], Judges]:
+        """Images to fit a pruned model to, in batches [b, 3, height, width], and others that judge what is gained.
+
+        Those to evaluate on judge, where there are any; their labels are not read. Where there are none, images
+        that the model does not know would judge themselves: they are refused.
+        """
+        spec, images = self.vit.spec, self.recipe.images
+        most = min(FITTED_TO + JUDGING, FIT_BYTES // bytes_of_image(spec))
+        count = min(FITTED_TO, FIT_BYTES // bytes_to_refit(spec), most)
+        if images.eval_images not in (None, images.images):
+            judging = sample(self.evaluated, most - count, images.seed)
+            return self._batches(self.folder, count), self._judges(judging)
+        drawn = sample(self.folder, most, images.seed)
+        share = max(LEAST_JUDGING, 1.0 - count / len(drawn.files))
+        read, apart = set_apart(drawn.files, share)
+        judges = self._judges(replace(drawn, files=tuple(apart)))
+        self._check_known(judges)
+        return self._batches(replace(drawn, files=tuple(read)), count), judges
+
+    def _judges(self, folder: ImageFolder) -> Judges:
+        batches = self._batches(folder, len(folder.files))
+        with self.stages.stage("answers of the dense model") as advance:
+            return Judges.of(self.vit, batches, advance)
+
+    def _check_known(self, images: Judges) -> None:
+        """Raise ImageError for images that the model tells apart no better than noise."""
+        if images.told_apart >= LEAST_TOLD_APART:
+            return
+        got = f"images that {self.vit.spec.name} tells apart as little as noise, by {images.told_apart:.2f}"
+        expected = (
+            f"images like those of its training, told apart by {LEAST_TOLD_APART:g}"
+        )
+        raise ImageError(
+            f"refit on {self.folder.root}", got, expected, "--eval-images of such"
+        )
+
+    def _batches(self, folder: ImageFolder, count: int) -> Sequence[Tensor]:
+        if len(folder.files) < LEAST_IMAGES:
+            got = f"{len(folder.files)} images"
+            expected = f"at least {LEAST_IMAGES}"
+            raise ImageError(f"refit on {folder.root}", got, expected)
+        pixels = self.pixels(folder, count, InputKind.FLOAT32)
+        return torch.from_numpy(pixels).split(BATCH)

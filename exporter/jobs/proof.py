@@ -1,0 +1,399 @@
+"""Compare the models of a compilation with PyTorch, measure their accuracy and speed, and show it on pages."""
+
+import logging
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
+from dataclasses import replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from exporter.calibration.calibrate import relevance_maps
+from exporter.calibration.record import Calibration
+from exporter.core.base.large_onnx import bytes_of, load_whole, save_onnx
+from exporter.core.base.machine import environment
+from exporter.core.base.records import Output, Pair
+from exporter.core.base.targets import TARGETS, TENSORRT
+from exporter.core.base.tensor_names import IMAGES, Array, keep_layers
+from exporter.core.base.vocabulary import InputKind
+from exporter.core.lower.pipeline import lower
+from exporter.core.prune.ops.curve import order_of
+from exporter.core.schedule.macs import MacCount, PatchUse, dense_macs, patch_use
+from exporter.core.verify.playback_runner import PlaybackRunner, dense_name
+from exporter.core.verify.record import ParityReport
+from exporter.core.verify.reference import (
+    answers_of,
+    check_with,
+    patches_left_of,
+    reference_runner,
+)
+from exporter.core.verify.runner import Runner
+from exporter.core.verify.runners import runner_here
+from exporter.core.vit.spec import as_it_came
+from exporter.data.batches import first_images
+from exporter.data.class_map import MAP_HINT
+from exporter.data.images import ImageFolder
+from exporter.engines.settings import BuildSettings
+from exporter.engines.trtexec import folder_lines
+from exporter.jobs import steps
+from exporter.jobs.predicting import EvalModel, embed_models, predict_models
+from exporter.jobs.recipe import BATCH
+from exporter.jobs.variant import Variant
+from exporter.measure.accuracy import Accuracy, Predictions
+from exporter.measure.batch_sweep import (
+    AS_IT_CAME,
+    AtBatch,
+    BenchSettings,
+    time_batches,
+)
+from exporter.measure.likeness import compare_vectors
+from exporter.measure.loss import compare_predictions
+from exporter.processes import Processes
+from exporter.report.page import Picture, drawn
+from exporter.report.record import (
+    CalibratedOn,
+    Gmacs,
+    InFp32,
+    Report,
+    chosen_examples,
+)
+
+# With fewer images, nothing tells a model from guesses.
+TO_TELL = 100
+
+logger = logging.getLogger(__name__)
+
+# Images that are shown of a model without classes.
+FIRST = 4
+# What is compiled under a launcher, the main process compiles.
+ALONE = Processes()
+# Images whose relevance is shown: of a large model it takes seconds each.
+EXPLAINED = 4
+
+
+def references_of(
+    dense: Variant, variants: Sequence[Variant], pixels: Array
+) -> Iterator[dict[str, Array]]:
+    """Yield for each variant what PyTorch answers, once for all that is compared: the arrays of `reference.npz`.
+
+    Args:
+        dense: The dense model.
+        variants: The pruned models.
+        pixels: [n, 3, H, W], as the lowered models take them.
+    """
+    kind = dense.network.input_kind
+    unpruned = answers_of(dense.pruned, pixels, kind)
+    of_dense = {dense_name(name): array for name, array in unpruned.items()}
+    for variant in variants:
+        yield {
+            IMAGES: pixels,
+            **answers_of(variant.pruned, pixels, kind),
+            **of_dense,
+        }
+
+
+def prove(
+    dense: Variant,
+    variants: Sequence[Variant],
+    references: Sequence[dict[str, Array]],
+    folder: ImageFolder | None,
+) -> list[Report]:
+    """Compare models with their references, then with the dense one, in the same runs; return a report for each.
+
+    Args:
+        dense: The dense model, lowered as the others.
+        variants: The pruned models.
+        references: Those of the variants; parity and speed are measured on their images.
+        folder: Images for accuracy, which is measured if all have labels; without, the models are compared. None
+            where there are only pixels to check: noise.
+    """
+    spec, measuring = dense.network.vit.spec, dense.network.measuring
+    models = [dense.ready("dense")]
+    models += [variant.ready(str(place)) for place, variant in enumerate(variants)]
+    with ExitStack() as loaded:
+        for model in models:
+            loaded.enter_context(model.runner)
+        reports = _with_parity(models, dense, variants, references)
+        if folder is None:
+            reports = [replace(report, measured_on="noise") for report in reports]
+        elif spec.num_classes:
+            reports = _with_classes(reports, [*models, *_in_fp32(dense)], dense, folder)
+        if folder is not None:
+            for output in spec.vectors:
+                reports = _with_vectors(reports, models, dense, folder, output)
+        if measuring.rounds:
+            pixels = references[0][IMAGES]
+            reports = _with_speeds(reports, models, dense, variants, pixels)
+    return reports
+
+
+def _with_parity(
+    models: Sequence[EvalModel],
+    dense: Variant,
+    variants: Sequence[Variant],
+    references: Sequence[dict[str, Array]],
+) -> list[Report]:
+    """Return the reports of variants, before anything is measured but parity and the patches that are left.
+
+    The models are the dense one, and that of each variant.
+    """
+    stages, measuring = dense.network.stages, dense.network.measuring
+    with stages.stage("parity, dense"):
+        parity = _parity(models[0], dense, references[0])
+    reports = []
+    for model, variant, reference in zip(models[1:], variants, references, strict=True):
+        pruned = variant.pruned
+        with stages.stage(f"parity, {pruned.method}"):
+            pair = Pair(parity, _parity(model, variant, reference))
+        use = None
+        if pruned.schedule.adaptive:
+            with stages.stage("patches left"):
+                kind, batch = variant.file.artefact.input_kind, measuring.batch
+                left = patches_left_of(pruned, reference[IMAGES], kind, batch)
+                use = patch_use(
+                    pruned.vit.spec, pruned.schedule, left, pruned.layout, batch
+                )
+        reports.append(_report(dense, variant, pair, use))
+    return reports
+
+
+def _report(
+    dense: Variant, variant: Variant, parity: Pair[ParityReport], use: PatchUse | None
+) -> Report:
+    spec, target = variant.pruned.vit.spec, variant.file.artefact.target
+    measuring, macs = variant.network.measuring, _macs(dense, variant, use)
+    paths = {"dense": dense.file.path, "pruned": variant.file.path}
+    lines = list[str]()
+    if target.runtime == TENSORRT.runtime:
+        files = Pair(dense.file, variant.file)
+        lines = folder_lines(files, BuildSettings(batches=(measuring.batch,)))
+    return Report(
+        model=spec.name,
+        target=target.name,
+        schedule=variant.schedule,
+        files={role: path.name for role, path in paths.items()},
+        file_bytes={role: bytes_of(path) for role, path in paths.items()},
+        gmacs=Gmacs(
+            macs.dense.gmacs,
+            macs.pruned.gmacs,
+            scoring=macs.pruned.scoring / 1e9,
+            as_it_came=dense_macs(spec.as_it_came).gmacs,
+        ),
+        preprocessing=spec.preprocessing,
+        parity=parity,
+        hardware=environment(measuring.threads, installed=True),
+        batch=measuring.batch,
+        use=use,
+        calibration=_calibrated_on(variant.calibration),
+        refit=variant.gain,
+        class_names=spec.class_names,
+        sources=spec.sources,
+        trtexec=tuple(lines),
+    )
+
+
+def _calibrated_on(calibration: Calibration | None) -> CalibratedOn | None:
+    if calibration is None:
+        return None
+    record, overlap = calibration.record, calibration.overlap_by_layer
+    return CalibratedOn(
+        record.images, record.skipped, overlap, dict(calibration.skipped)
+    )
+
+
+def _macs(dense: Variant, variant: Variant, use: PatchUse | None) -> Pair[MacCount]:
+    """Return the useful MACs per image of each model; under a-STAR the mean of `use`."""
+    pruned = variant.pruned.macs
+    if use is not None:
+        pruned = MacCount(use.useful_macs - use.scoring_macs, use.scoring_macs)
+    return Pair(dense.pruned.macs, pruned)
+
+
+def _parity(
+    model: EvalModel, variant: Variant, reference: dict[str, Array]
+) -> ParityReport:
+    is_dense = not variant.file.artefact.prunes
+    playback = PlaybackRunner(
+        reference, variant.pruned.vit.spec.outputs, dense=is_dense
+    )
+    lowered, threads = load_whole(variant.file.path), variant.network.measuring.threads
+    return check_with(
+        playback, model.runner, lowered, reference[IMAGES], threads=threads
+    )
+
+
+def _in_fp32(dense: Variant) -> list[EvalModel]:
+    """Return PyTorch's dense reference where the target computes in less than fp32."""
+    reduced = dense.file.artefact.target.reduced
+    return [replace(dense, lowering=None).ready("fp32")] if reduced else []
+
+
+def _with_classes(
+    reports: Sequence[Report],
+    models: Sequence[EvalModel],
+    dense: Variant,
+    folder: ImageFolder,
+) -> list[Report]:
+    """Return the reports with what the models say about the same images, of which all show the same.
+
+    The models are the dense one, that of each report, and the one in fp32 where there is one.
+    """
+    stage = "accuracy" if folder.labelled else "agreement of classes"
+    with dense.network.stages.stage(stage) as advance:
+        answers = predict_models(models, folder, BATCH, advance, crew=ALONE)
+    unpruned, *pruned = answers.found
+    if unpruned.labelled:
+        _warn_of_guesses(unpruned.accuracy, dense.network.vit.spec.num_classes, folder)
+    original = pruned.pop() if len(pruned) > len(reports) else None
+    examples = chosen_examples(answers.names, unpruned, pruned)
+    judged = []
+    for report, predictions, chosen in zip(reports, pruned, examples, strict=True):
+        accuracy, in_fp32 = None, None
+        if unpruned.labelled:
+            accuracy = Pair(unpruned.accuracy, predictions.accuracy)
+        if original is not None:
+            in_fp32 = _losses(original, Pair(unpruned, predictions))
+        judged.append(
+            replace(
+                report,
+                accuracy=accuracy,
+                pair=compare_predictions(unpruned, predictions, ("dense", "pruned")),
+                in_fp32=in_fp32,
+                examples=chosen,
+                skipped=answers.skipped,
+            )
+        )
+    return judged
+
+
+def _warn_of_guesses(accuracy: Accuracy, classes: int, folder: ImageFolder) -> None:
+    """Log one line where the unpruned model is not shown to be better than guesses: it tells no loss."""
+    is_better = accuracy.interval[0] > 1 / classes
+    if is_better or classes < 2 or accuracy.images < TO_TELL:
+        return
+    logger.warning(
+        "%s: the unpruned model is right on %.2f %% of %d images, as guesses among its %d classes would be: no "
+        "loss can show. Is it trained, and are the folders its classes? (%s)",
+        folder.root,
+        100 * accuracy.top1,
+        accuracy.images,
+        classes,
+        MAP_HINT,
+    )
+
+
+def _losses(original: Predictions, files: Pair[Predictions]) -> InFp32:
+    dense = compare_predictions(original, files.dense, ("fp32", "dense"))
+    pruned = compare_predictions(original, files.pruned, ("fp32", "pruned"))
+    return InFp32(original.accuracy if original.labelled else None, Pair(dense, pruned))
+
+
+def _with_vectors(
+    reports: Sequence[Report],
+    models: Sequence[EvalModel],
+    dense: Variant,
+    folder: ImageFolder,
+    output: Output,
+) -> list[Report]:
+    """Return the reports with how far an output without classes agrees with the dense model's."""
+    names = [output.name] * len(models)
+    with dense.network.stages.stage(f"agreement of {output.name}") as advance:
+        answers = embed_models(models, names, folder, BATCH, advance, crew=ALONE)
+    unpruned, *pruned = answers.found
+    agreeing = []
+    for report, vectors in zip(reports, pruned, strict=True):
+        compared = compare_vectors(unpruned, vectors, output, report.class_names)
+        skipped = report.skipped | answers.skipped
+        agreeing.append(replace(report, **compared, skipped=skipped))
+    return agreeing
+
+
+def _as_it_came(dense: Variant, scratch: Path) -> dict[str, Runner]:
+    """Return a runner of the model as its owner runs it, by name; none where the dense file is that model.
+
+    It computes in fp32, and all tokens to the end: no speed-up over it hides what precision or the last layer gain.
+    """
+    spec, target = dense.pruned.vit.spec, dense.file.artefact.target
+    if not target.reduced and not spec.lone_layer:
+        return {}
+    fp32 = target
+    if target.reduced:
+        rows = [row for row in TARGETS.values() if row.runtime == target.runtime]
+        fp32 = next(row for row in rows if not row.reduced)
+    path = scratch / fp32.file_name(spec.name, AS_IT_CAME)
+    model = steps.dense(as_it_came(dense.pruned.vit))
+    save_onnx(lower(model, fp32, dense.file.artefact.input_kind), path)
+    return {AS_IT_CAME: runner_here(path, fp32, dense.network.measuring.threads)}
+
+
+def _with_speeds(
+    reports: Sequence[Report],
+    models: Sequence[EvalModel],
+    dense: Variant,
+    variants: Sequence[Variant],
+    pixels: Array,
+) -> list[Report]:
+    """Time all models in one run; return the reports with the times at every batch size."""
+    measuring = dense.network.measuring
+    sizes = tuple(sorted({measuring.batch, *measuring.more_batches}))
+    settings = BenchSettings(batches=sizes, rounds=measuring.rounds)
+    runners = {model.name: model.runner for model in models}
+    for runner in runners.values():
+        runner.fix(sizes)
+    stage = dense.network.stages.stage("throughput")
+    with stage as advance, TemporaryDirectory(prefix="star-export-") as scratch:
+        runners |= _as_it_came(dense, Path(scratch))
+        batches = [*time_batches(runners, pixels, settings, on_progress=advance)]
+    timed = []
+    for place, (report, variant) in enumerate(zip(reports, variants, strict=True)):
+        macs, name = _macs(dense, variant, report.use), str(place)
+        times = [
+            AtBatch.of({**batch, "pruned": batch[name]}, macs) for batch in batches
+        ]
+        timed.append(replace(report, batches=tuple(times)))
+    return timed
+
+
+def pictures_of(
+    reports: Sequence[Report], variants: Sequence[Variant], folder: ImageFolder | None
+) -> list[list[Picture]]:
+    """Draw the examples of the reports with the patches that each PyTorch reference keeps of them.
+
+    Where a schedule prunes by inter-layer scores, the first few also have their relevance, scored as the images of
+    the calibration were.
+
+    Args:
+        reports: They have the same examples, or none: the first images are shown then.
+        variants: Those of the reports.
+        folder: The images of the examples; None for no pictures.
+    """
+    if folder is None:
+        return [[] for _ in reports]
+    network = variants[0].network
+    named = {folder.name_of(file.path): file for file in folder.files}
+    examples = [named[example.image] for example in reports[0].examples]
+    count = len(examples) or FIRST
+    preprocessing = network.full.spec.preprocessing
+    pixels = first_images(
+        examples or folder.files, preprocessing, InputKind.UINT8, count
+    )
+    feed = {IMAGES: pixels[:count]}
+    outputs = []
+    for variant in variants:
+        with reference_runner(variant.pruned, InputKind.UINT8) as runner:
+            outputs.append({**runner.run(feed), **feed})
+    # The layers in which every variant prunes, which stand side by side.
+    layers = set.intersection(*(set(keep_layers(arrays)) for arrays in outputs))
+    relevance: list[Array] = []
+    pictures = []
+    for variant, arrays in zip(variants, outputs, strict=True):
+        calibration = variant.calibration if variant.schedule.inter_sha256 else None
+        if calibration is not None and not relevance:
+            settings = calibration.record.settings
+            relevance = [
+                *relevance_maps(network.full, feed[IMAGES][:EXPLAINED], settings)
+            ]
+        maps = () if calibration is None else relevance
+        grid = network.full.spec.grid
+        order = order_of(variant.schedule, grid)
+        pictures.append(drawn(arrays, grid, order, maps, layers))
+    return pictures

@@ -1,0 +1,357 @@
+"""The steps of a compilation as functions of objects: what `compile` does from a recipe, step by step.
+
+Each takes the model first, then what is done with it. Where images belong, a folder, an array or a loader stands.
+"""
+
+import os
+from collections.abc import Iterable, Mapping
+from copy import copy, deepcopy
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import numpy as np
+import onnx
+from torch import nn
+
+from exporter.calibration.calibrate import calibrate as calibrated
+from exporter.calibration.calibrate import calibrate_to
+from exporter.calibration.record import Calibration, check_calibration
+from exporter.calibration.settings import CalibrationSettings
+from exporter.core.base.artefact import artefact_of, read_pair
+from exporter.core.base.errors import ImageError, ScheduleError
+from exporter.core.base.files import PathLike
+from exporter.core.base.large_onnx import load_whole, save_onnx
+from exporter.core.base.progress import SILENT, Advance, Stages
+from exporter.core.base.records import ModelSpec, Pair, Schedule
+from exporter.core.base.tensor_names import IMAGES, Array
+from exporter.core.base.vocabulary import InputKind, Layout, Method, OutputKind
+from exporter.core.lower.pipeline import lower
+from exporter.core.prune.pruned_vit import PrunedViT
+from exporter.core.schedule.plan import keep_everything, log_oddities, schedule_of
+from exporter.core.schedule.policy import UNSAID, resolve
+from exporter.core.schedule.prune import Prune
+from exporter.core.verify.record import ParityReport
+from exporter.core.verify.reference import check as check_lowered
+from exporter.core.vit.protocol import PrunableViT
+from exporter.core.vit.spec import with_head, with_outputs
+from exporter.data.batches import draw_images
+from exporter.data.images import ImageFolder
+from exporter.data.pixels import check_normalised, images_in
+from exporter.data.source import images_at
+from exporter.depth.checkpoint import load_vit
+from exporter.jobs.recipe import A_MODEL, Lowering, needed
+from exporter.measure.batch_sweep import BenchSettings
+from exporter.models.border import check_border
+from exporter.models.identity import read_identity
+from exporter.models.own_module import (
+    checked,
+    computes_in_fp32,
+    copy_of,
+    in_one_line,
+    with_plain_layers,
+)
+from exporter.models.provenance import log_guess
+from exporter.models.registry import adapt
+from exporter.models.request import ModelRequest
+from exporter.models.weights import check_finite
+from exporter.processes import processes
+from exporter.serve.bench import Bench
+from exporter.serve.bench import bench as bench_pair
+
+# A model of the caller's.
+OwnModel: TypeAlias = PrunableViT | nn.Module
+
+# A folder; an array [n, 3, height, width]; or a loader of such batches (`exporter.data.pixels.images_in`).
+AnyImages: TypeAlias = PathLike | Array | Iterable[Any]
+
+# Images for a parity check or a benchmark; INT8's activation ranges settle within as many.
+MOST = 64
+
+
+def load_model(
+    model: str | ModelRequest | OwnModel,
+    device: str = "cpu",
+    name: str = "vit",
+    preprocess: Mapping[str, Any] | None = None,
+    head: str | None = None,
+) -> PrunableViT:
+    """Return a ViT behind its adapter.
+
+    Args:
+        model: A name, a request with a checkpoint and arguments, or a module of a supported family; the module is
+            copied, and never changed. An adapter is returned as it is.
+        device: Where a model that is loaded by name computes.
+        name: The name of a module in artefacts.
+        preprocess: How the images of a module were prepared in training, by timm's keys, e.g. `{"crop_pct": 1.0}`;
+            what is not given is guessed, and a line says so.
+        head: What the numbers of its head are: "logits", "labels" or "values"; by default what an adapter or the
+            config of a module says, else logits.
+
+    Raises:
+        ModelError: The model is unknown or cannot be pruned.
+        CheckpointError: The checkpoint does not fit the model.
+    """
+    if isinstance(model, PrunableViT | nn.Module):
+        request = ModelRequest(name, preprocess=dict(preprocess or {}), head=head)
+        return loaded(request, model)
+    request = ModelRequest(model, device=device) if isinstance(model, str) else model
+    return with_outputs(loaded(request), request.outputs)
+
+
+def loaded(request: ModelRequest, model: OwnModel | None = None) -> PrunableViT:
+    """Load the requested ViT, or adapt the given one: an adapter as it is, a copy of a module in its adapter.
+
+    A module is copied since an adapter freezes it and puts it in eval mode: the caller's stays as it is. What it
+    computes is the reference of its adapter, in its own precision; the adapter then computes in fp32.
+    """
+    if isinstance(model, PrunableViT):
+        model = checked(model)
+        return with_head(model, OutputKind(request.head)) if request.head else model
+    if model is not None:
+        name = request.name or "vit"
+        check_finite(model.state_dict(), name)
+        copied, texts = copy_of(model, name), request.text_embeddings
+        adapted = partial(
+            adapt,
+            name=name,
+            preprocessing=request.preprocess,
+            text_embeddings=texts,
+            head=request.head,
+        )
+        with in_one_line(copied, name):
+            plain = with_plain_layers(copied, name)
+            in_fp32 = None if computes_in_fp32(plain) else deepcopy(plain).float()
+            if texts is not None:
+                # A tower is compared before it becomes a classifier, which its owner has not.
+                check_border(adapted(deepcopy(plain), text_embeddings=None), copied)
+            vit = adapted(plain)
+            check_border(vit, copied if texts is None else None)
+            if in_fp32 is not None:
+                vit = adapted(in_fp32)
+                vit.compared = [*in_fp32.modules()]
+        log_guess(vit.spec)
+        return vit
+    known = request.name or (request.checkpoint and read_identity(request.checkpoint))
+    needed(known or None, "--model", A_MODEL)
+    return load_vit(request, processes().device or request.device)
+
+
+def calibrate(
+    vit: PrunableViT,
+    images: AnyImages,
+    settings: CalibrationSettings | None = None,
+    *,
+    out: PathLike | None = None,
+    on_progress: Advance | None = None,
+) -> Calibration:
+    """Measure inter-layer importance and ACS on images.
+
+    Args:
+        vit: The unpruned model.
+        images: Of a folder and an array, `settings.max_images` are drawn by the seed; of a loader the first are
+            taken.
+        settings: What to compute, and from how many images.
+        out: A file to write; an interrupted calibration continues from it when called again.
+        on_progress: Called with the number of images done, and the total.
+
+    Raises:
+        CalibrationError: The settings do not suit the model or the number of images.
+        ImageError: There are no images, or they are not the model's input.
+    """
+    settings = settings or CalibrationSettings()
+    most = settings.max_images if isinstance(settings.max_images, int) else None
+    folder, vit = folder_of(images, vit.spec, most), checked(vit)
+    if out is None:
+        return calibrated(vit, folder, settings, on_progress=on_progress)
+    return calibrate_to(Path(out), vit, folder, settings, on_progress)
+
+
+def plan(
+    vit: PrunableViT | ModelSpec,
+    amount: float | Prune,
+    calibration: Calibration | None = None,
+) -> Schedule:
+    """Return how many patches each layer keeps.
+
+    Args:
+        vit: The unpruned model, or its shape.
+        amount: rho; or how to prune, with rho or another amount.
+        calibration: STAR's rates follow from its ACS; other methods need none, but a-STAR. By default, the method
+            is STAR beside one.
+
+    Raises:
+        RecipeError: rho is no number in (0, 1].
+        ScheduleError: The amount is missing or out of reach, or needs a calibration or measurements.
+        CalibrationError: The calibration is of another model, or of other weights where the model has any.
+    """
+    how = amount if isinstance(amount, Prune) else Prune(rho=amount)
+    if how.method is None and calibration is not None:
+        how = replace(how, method=Method.STAR)
+    policy = resolve(how)
+    if policy.amount == UNSAID:
+        raise ScheduleError(
+            "plan", "no amount to prune", "one of rho, mac_reduction, rates, schedule"
+        )
+    spec = vit.spec if isinstance(vit, PrunableViT) else vit
+    if calibration is not None:
+        weights = vit.weights_sha256 if isinstance(vit, PrunableViT) else ""
+        check_calibration(calibration, spec, weights)
+    schedule = schedule_of(policy, spec, calibration)
+    log_oddities(schedule, policy, spec)
+    return schedule
+
+
+def prune(
+    vit: PrunableViT,
+    schedule: Schedule,
+    calibration: Calibration | None = None,
+    layout: Layout | str = Layout.SHRINKING,
+) -> PrunedViT:
+    """Return the PyTorch reference of the pruned model; `layout` is the layout of a-STAR's tokens in a batch.
+
+    Raises:
+        ScheduleError: The schedule is of another model, or was made with other inter-layer scores.
+    """
+    inter = None if calibration is None else calibration.inter
+    if calibration is not None and schedule.inter_sha256 not in (
+        "",
+        calibration.inter_sha256,
+    ):
+        got = f"inter-layer scores {calibration.inter_sha256[:12]}"
+        raise ScheduleError(
+            "schedule", got, f"{schedule.inter_sha256[:12]}, which it was made with"
+        )
+    return PrunedViT(checked(vit), schedule, inter, layout)
+
+
+def dense(vit: PrunableViT) -> PrunedViT:
+    """Return the unpruned model as a `PrunedViT`: every layer keeps all patches."""
+    return PrunedViT(checked(vit), keep_everything(vit.spec))
+
+
+def export(
+    pruned: PrunedViT,
+    lowering: Lowering | str | None = None,
+    images: AnyImages | None = None,
+) -> onnx.ModelProto:
+    """Return the ONNX model.
+
+    Args:
+        pruned: The pruned model, or the `dense` one.
+        lowering: The name of a target, or a target with the kind of its input; by default ONNX Runtime in fp32.
+        images: What INT8 takes its activation ranges from, and what shows which values fp16 cannot hold.
+
+    Raises:
+        RecipeError: There is no such target.
+        ModelError: The target does not support the method or layout, the model is too large for INT8, or
+            images for INT8 are missing.
+        ImageError: Ranges for INT8 would come from floats that are not normalised as the model's images are.
+    """
+    how = Lowering(lowering) if isinstance(lowering, str) else lowering or Lowering()
+    ranges = None
+    spec = checked(pruned.vit).spec
+    if images is not None:
+        folder = folder_of(images, spec, MOST, noise=not how.row.measures)
+        ranges = _pixels(folder, spec, how.input_kind)
+    return lower(pruned, how.row, how.input_kind, ranges)
+
+
+def save(model: onnx.ModelProto, path: PathLike) -> Path:
+    """Write an ONNX model, of more than 2 GB with its weights in a file beside it, and return its path.
+
+    Raises:
+        OutputError: The place cannot be written.
+    """
+    save_onnx(model, Path(path))
+    return Path(path)
+
+
+def check(
+    pruned: PrunedViT,
+    model: onnx.ModelProto | PathLike,
+    images: AnyImages,
+    *,
+    threads: int = 0,
+) -> ParityReport:
+    """Compare a lowered model with PyTorch on up to 64 images, on its target's runtime on the CPU.
+
+    Args:
+        pruned: The model that was lowered.
+        model: The lowered one, or its file.
+        images: Real images.
+        threads: CPU threads of the runtime; 0 is one per physical core.
+
+    Raises:
+        ArtefactError: star-export did not make the model.
+        ParityError: There is nothing to compare.
+    """
+    lowered = model if isinstance(model, onnx.ModelProto) else load_whole(Path(model))
+    kind, spec = artefact_of(lowered).input_kind, checked(pruned.vit).spec
+    return check_lowered(pruned, lowered, array_of(images, spec, kind), threads=threads)
+
+
+def bench(
+    dense: PathLike,
+    pruned: PathLike,
+    images: AnyImages | Mapping[str, Array],
+    settings: BenchSettings | None = None,
+    *,
+    stages: Stages = SILENT,
+) -> Bench:
+    """Measure a dense and a pruned file, interleaved, on their target's runtime.
+
+    Args:
+        dense: The file of the dense model.
+        pruned: The file of the pruned one.
+        images: Real images; for a-STAR the arrays of an export folder's reference.npz.
+        settings: Batch sizes, rounds, threads.
+        stages: Shows progress.
+
+    Raises:
+        ArtefactError: star-export did not make a file, or they do not belong together.
+        UserError: The runtime is missing.
+    """
+    models = read_pair(Pair(Path(dense), Path(pruned)))
+    artefact, reference = models.pruned.artefact, images
+    if not isinstance(reference, Mapping):
+        reference = {IMAGES: array_of(reference, artefact.spec, artefact.input_kind)}
+    return bench_pair(models, reference, settings or BenchSettings(), stages)
+
+
+def folder_of(
+    images: AnyImages, spec: ModelSpec, most: int | None = None, *, noise: bool = True
+) -> ImageFolder:
+    """Return the images for a model; of a loader the first `most`. Floats that are not normalised are refused."""
+    if isinstance(images, str | os.PathLike):
+        return images_at(Path(images))
+    folder = images_in(images, spec.preprocessing.input_size, most)
+    check_normalised(folder, spec.preprocessing, noise=noise)
+    return folder
+
+
+def array_of(images: AnyImages, spec: ModelSpec, input_kind: InputKind) -> Array:
+    """Return up to MOST images as a lowered model takes them, [n, 3, height, width]."""
+    return _pixels(folder_of(images, spec, MOST), spec, input_kind)
+
+
+def _pixels(folder: ImageFolder, spec: ModelSpec, input_kind: InputKind) -> Array:
+    pixels = draw_images(folder, MOST, 0, spec.preprocessing, input_kind)
+    if input_kind == InputKind.UINT8 and pixels.dtype != np.uint8:
+        raise ImageError(
+            "images", f"{pixels.dtype}", "uint8 pixels, which the model takes"
+        )
+    return pixels
+
+
+def with_class_names(vit: PrunableViT, images: ImageFolder | None) -> PrunableViT:
+    """Return the model with the names of the images' classes, if it knows none and each of its classes has one."""
+    names, count = {} if images is None else images.class_names, vit.spec.num_classes
+    if vit.spec.class_names or not count or set(names) != set(range(count)):
+        return vit
+    named = copy(vit)
+    in_order = tuple(names[index] for index in range(count))
+    sources = replace(vit.spec.sources, class_names="the classes of the images")
+    named.spec = replace(vit.spec, class_names=in_order, sources=sources)
+    return named

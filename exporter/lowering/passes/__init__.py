@@ -1,1 +1,0 @@
-"""Graph passes by subject; `exporter.lowering.pass_table` lists them."""

@@ -1,0 +1,209 @@
+"""Measure the GPU time of dense and pruned engines, interleaved, by trtexec or its like for TensorRT for RTX."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TypeAlias
+
+import numpy as np
+
+from exporter.core.base.records import Pair
+from exporter.core.base.targets import Runtime
+from exporter.core.base.tensor_names import Array
+from exporter.core.schedule.macs import MacCount
+from exporter.engines.clocks import clocks_of, sampled_clocks
+from exporter.engines.layer_info import layers_path, saved_layers
+from exporter.engines.manifest import (
+    EngineManifest,
+    profile_for,
+    read_manifest,
+)
+from exporter.engines.runner import engine_here, gpu_uuid
+from exporter.engines.trtexec import (
+    Load,
+    RunTimes,
+    load_command,
+    run_load,
+    run_profile,
+    run_trtexec,
+)
+from exporter.measure.batch_sweep import (
+    AtBatch,
+    BenchSettings,
+    engine_breakdown,
+    onnx_nodes_of,
+)
+from exporter.measure.benchmark import (
+    LEAST_ROUNDS,
+    EngineRuns,
+    Throughput,
+    in_turns,
+    summary,
+)
+
+
+@dataclass(frozen=True)
+class EngineFile:
+    """An engine file, the ONNX file it was built from, and its manifest."""
+
+    onnx: Path
+    path: Path
+    manifest: EngineManifest
+
+
+# The engines that run each batch size, by role: dense, pruned and, if it is measured, sliced.
+Engines: TypeAlias = Mapping[int, Mapping[str, EngineFile]]
+
+
+def engine_files(
+    files: Mapping[str, Path],
+    tool: Runtime,
+    batches: Sequence[int],
+    *,
+    one_profile: bool = False,
+) -> Engines:
+    """Find the engines that a tool built of ONNX files, given by role, for each batch size.
+
+    With `one_profile` each batch size has an engine of its own.
+    """
+
+    def engine_of(onnx: Path, batch: int) -> EngineFile:
+        engine = engine_here(onnx, tool, batch if one_profile else 0)
+        manifest = read_manifest(engine)
+        profile_for(manifest, batch, engine.name)
+        return EngineFile(onnx, engine, manifest)
+
+    return {
+        batch: {role: engine_of(onnx, batch) for role, onnx in files.items()}
+        for batch in batches
+    }
+
+
+def gpu_time(
+    turns: Sequence[RunTimes],
+    batch: int,
+    clock: str,
+    line: tuple[str, ...],
+    load: Load | None = None,
+) -> Throughput:
+    """Summarise the turns of one engine, one per round: the times of its compute. `line` is the command."""
+    copied_in = [np.array(turn.copy_in_ms) for turn in turns]
+    computed = [np.array(turn.compute_ms) for turn in turns]
+    copied_out = [np.array(turn.copy_out_ms) for turn in turns]
+    latency = [
+        before + compute + after
+        for before, compute, after in zip(copied_in, computed, copied_out, strict=True)
+    ]
+    runs = EngineRuns(
+        latency=_summary(batch, latency, clock),
+        copy_in_ms=float(np.median(np.concatenate(copied_in))),
+        copy_out_ms=float(np.median(np.concatenate(copied_out))),
+        cuda_graph=all(turn.cuda_graph for turn in turns),
+        line=line,
+        load=load,
+    )
+    return replace(_summary(batch, computed, clock), engine=runs)
+
+
+def _summary(batch: int, turns_ms: Sequence[Array], clock: str) -> Throughput:
+    rounds_ms = np.array([np.median(turn) for turn in turns_ms])
+    return summary(batch, np.concatenate(turns_ms), rounds_ms, clock=clock)
+
+
+# The program loads the engine each time: a turn is one second of runs.
+A_TURN = ("--warmUp=200", "--duration=1")
+
+
+@dataclass(frozen=True)
+class Run:
+    """What all engines of a benchmark are run with, in five rounds.
+
+    `image` is the shape [channels, height, width] of an input. Raw images are read in the folder `raw`; None is
+    the export folder. `plugin` is the CdfRetain library, for an engine that does not contain it.
+    """
+
+    image: Sequence[int]
+    settings: BenchSettings
+    plugin: Path | None = None
+    raw: Path | None = None
+
+    def command(
+        self, engine: EngineFile, batch: int, raw: Path | None = None
+    ) -> list[str]:
+        """Return the command that times an engine on the raw images of a folder."""
+        return load_command(
+            engine.path,
+            engine.manifest,
+            self.image,
+            batch,
+            self.plugin,
+            transfers=self.settings.transfers,
+            raw=raw,
+        )
+
+
+def measure_engines(
+    engines: Engines, macs: Pair[MacCount], run: Run
+) -> Iterator[AtBatch]:
+    """Measure all engines at each batch size by the GPU's clock; `macs` are multiply-adds per image."""
+    for batch, named in engines.items():
+        with sampled_clocks(gpu_uuid()) as clocks:
+            times = engine_times(named, batch, run)
+        breakdown = _breakdowns(named, batch, run)
+        yield replace(
+            AtBatch.of(times, macs), gpu=clocks_of(clocks), breakdown_ms=breakdown
+        )
+
+
+def engine_times(
+    named: Mapping[str, EngineFile], batch: int, run: Run
+) -> dict[str, Throughput]:
+    """Measure engines in turns at one batch size, then each under load, if that is asked for; results by name."""
+    turns: dict[str, list[RunTimes]] = {role: [] for role in named}
+    for role, _ in in_turns(named, LEAST_ROUNDS, 0):
+        turns[role].append(
+            run_trtexec(run.command(named[role], batch, run.raw), *A_TURN)
+        )
+    measured = {}
+    for role, engine in named.items():
+        program = engine.manifest.settings.tool.program
+        # For users to repeat: it reads the raw images of the export folder.
+        line = tuple(run.command(engine, batch))
+        measured[role] = gpu_time(
+            turns[role], batch, program, line, _load(engine, batch, run)
+        )
+    return measured
+
+
+def _load(engine: EngineFile, batch: int, run: Run) -> Load | None:
+    settings = run.settings
+    if not settings.load_s:
+        return None
+    command = run.command(engine, batch, run.raw)
+    return run_load(command, batch, settings.load_s, settings.streams)
+
+
+def _breakdowns(
+    named: Mapping[str, EngineFile], batch: int, run: Run
+) -> Pair[dict[str, float]] | None:
+    """Profile the dense and the pruned engine; None without the layers that `build` saves."""
+    if not all(layers_path(engine.path).is_file() for engine in named.values()):
+        return None
+    layers = {
+        role: saved_layers(
+            engine.path, profile_for(engine.manifest, batch, engine.path.name)
+        )
+        for role, engine in named.items()
+    }
+    # Without the sliced engine, the words of a layer alone tell what is selection.
+    chosen: frozenset[str] = frozenset()
+    if "sliced" in named:
+        chosen = onnx_nodes_of(layers["pruned"]) - onnx_nodes_of(layers["sliced"])
+
+    def breakdown(role: str) -> dict[str, float]:
+        engine = named[role]
+        command = run.command(engine, batch, run.raw)
+        times = run_profile(command, engine.manifest.built.tensorrt)
+        return engine_breakdown(times, layers[role], chosen)
+
+    return Pair(breakdown("dense"), breakdown("pruned"))

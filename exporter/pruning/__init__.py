@@ -1,1 +1,0 @@
-"""The PyTorch reference of a pruned ViT."""

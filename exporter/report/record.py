@@ -1,0 +1,324 @@
+"""The record of a compilation, `report.json`: what was made and measured, and the images that it shows."""
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from exporter.core.base.machine import Hardware
+from exporter.core.base.records import Gain, Pair, Preprocessing, Schedule, Sources
+from exporter.core.base.targets import target_named
+from exporter.core.base.tensor_names import Array
+from exporter.core.schedule.macs import PatchUse
+from exporter.core.verify.record import ParityReport
+from exporter.data.images import UNKNOWN, ranked
+from exporter.measure.accuracy import Accuracy, Predictions
+from exporter.measure.batch_sweep import AsItCame, AtBatch
+from exporter.measure.benchmark import Ratio, TradeOff, TradePoint, front_of
+from exporter.measure.likeness import Agreement, Deviations
+from exporter.measure.loss import PairResult, Tuned
+
+# Images on the page.
+SHOWN = 12
+
+
+@dataclass(frozen=True)
+class Example:
+    """An image of the report: its name below the folder, its class if it is known, and both predictions."""
+
+    image: str
+    label: int | None
+    dense: int
+    pruned: int
+
+    @property
+    def differs(self) -> str:
+        """How both models differ: "lost" or "won" by pruning, "differs" where neither is right, or ""."""
+        if self.dense == self.pruned:
+            return ""
+        if self.label == self.dense:
+            return "lost"
+        return "won" if self.label == self.pruned else "differs"
+
+
+def chosen_examples(
+    names: Sequence[str],
+    dense: Predictions,
+    pruned: Sequence[Predictions],
+    count: int = SHOWN,
+) -> list[tuple[Example, ...]]:
+    """Choose at most `count` images, the same for every pruned model; return the examples of each.
+
+    At most half of them are images on which the models disagree; the others are stratified over the classes,
+    by the label where it is known, else by the dense model's class. The same predictions give the same
+    choice. `names` are those of all images, in the order of the predictions.
+    """
+    labels = dense.labels
+    first = dense.best[:, 0]
+    best = np.array([predictions.best[:, 0] for predictions in pruned])
+    order = _by_turns(np.where(labels == UNKNOWN, first, labels))
+    agree = (best == first).all(axis=0)
+    differing = [at for at in order if not agree[at]]
+    same = [at for at in order if agree[at]]
+    most = max(count // 2, count - len(same))
+    places = differing[:most] + same[: count - min(most, len(differing))]
+
+    def example(at: int, predicted: Array) -> Example:
+        label = None if labels[at] == UNKNOWN else int(labels[at])
+        return Example(
+            names[at], label, dense=int(first[at]), pruned=int(predicted[at])
+        )
+
+    return [tuple(example(at, predicted) for at in places) for predicted in best]
+
+
+def _by_turns(classes: Array) -> list[int]:
+    """Return the places of all images: the first of each class, then the second of each, and so on.
+
+    The order of the classes is drawn, so that a few of many classes are not the first few.
+    """
+    present = np.unique(classes).tolist()
+    place = {
+        present[at]: turn for turn, at in enumerate(ranked(len(present), "examples"))
+    }
+    seen: Counter[int] = Counter()
+    keys = []
+    for label in classes.tolist():
+        keys.append((seen[label], place[label]))
+        seen[label] += 1
+    return sorted(range(len(keys)), key=keys.__getitem__)
+
+
+@dataclass(frozen=True)
+class Gmacs:
+    """Multiply-adds per image in units of 10⁹; `pruned` includes `scoring`.
+
+    Where they depend on the image, `pruned` is the mean. `dense` and `pruned` leave out what nobody reads in the
+    last layer (`ModelSpec.lone_layer`); `as_it_came` is the dense model with it, as papers count.
+    """
+
+    dense: float
+    pruned: float
+    scoring: float
+    as_it_came: float
+
+    @property
+    def saved(self) -> float:
+        """Share of the multiply-adds saved of the model as it came."""
+        return 1.0 - self.pruned / self.as_it_came
+
+
+@dataclass(frozen=True)
+class CalibratedOn:
+    """The images of a calibration: how many were used, and how many could not be read.
+
+    `overlap` says for each layer how far two halves of the images agree. `skipped` says why an image could not be
+    read, by its name; a calibration that was given has the number alone.
+    """
+
+    images: int
+    skipped_images: int
+    overlap: tuple[float, ...] | None = None
+    skipped: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class InFp32:
+    """The model in fp32, in PyTorch, on the images of the report, and what each file loses against it."""
+
+    accuracy: Accuracy | None
+    losses: Pair[PairResult]
+
+
+@dataclass(frozen=True)
+class TimedRun:
+    """The day and the hour at which speeds were measured, in UTC, and the command, "" where it was none."""
+
+    date: str
+    command: str
+
+
+@dataclass(frozen=True)
+class Report:
+    """A compilation: the schedule, both files, whether they agree with PyTorch, what they cost, how fast they are.
+
+    What there is nothing to measure by is None: `accuracy` and `pair` without labels and logits, `agreement`, of
+    the pruned model's embeddings with the dense one's, without an embedding, `deviations` without a head of labels
+    or values. `batches` are the times at every batch size, none where no rounds were asked for; `batch` is that of
+    the settings. `pair` compares the classes of both models; `in_fp32` compares both with the model in fp32, None
+    where the target computes in fp32: its dense model is that one, to rounding. `examples` are the images that the
+    page shows, with the model's `class_names`. `file_bytes` are the sizes of `files`.
+
+    For an a-STAR model `gmacs` are the useful MACs, averaged over images; `use` counts the patches that images
+    keep, None under STAR, whose counts are in the schedule. `calibration` is None where none was read.
+
+    `measured_on` is "images", or "noise" where none were given: parity, times and what a-STAR keeps are then those
+    of noise. `skipped` says why an image to measure on could not be read, by its name. `searched` is what a search
+    measured of more models than these two. `tuned` is what fine-tuning recorded in the checkpoint: the dense model
+    then has its weights, and what is lost against that one says nothing of the model before fine-tuning. `refit`
+    is what refitting the pruned model's weights gained, None where they were not to be refitted. `run` is None
+    where no speed was measured: the same inputs then give the same report. `trtexec` are the command lines that
+    build and time files for TensorRT, called in the folder.
+    """
+
+    model: str
+    target: str
+    schedule: Schedule
+    files: dict[str, str]
+    file_bytes: dict[str, int]
+    gmacs: Gmacs
+    preprocessing: Preprocessing
+    parity: Pair[ParityReport]
+    hardware: Hardware
+    batch: int
+    batches: tuple[AtBatch, ...] = ()
+    accuracy: Pair[Accuracy] | None = None
+    pair: PairResult | None = None
+    in_fp32: InFp32 | None = None
+    agreement: Agreement | None = None
+    deviations: Deviations | None = None
+    use: PatchUse | None = None
+    calibration: CalibratedOn | None = None
+    examples: tuple[Example, ...] = ()
+    class_names: tuple[str, ...] = ()
+    sources: Sources = field(default_factory=Sources)
+    measured_on: str = "images"
+    skipped: dict[str, str] = field(default_factory=dict)
+    searched: TradeOff | None = None
+    tuned: Tuned | None = None
+    refit: Gain | None = None
+    trtexec: tuple[str, ...] = ()
+    run: TimedRun | None = None
+
+    @property
+    def passed(self) -> bool:
+        """Whether both lowered models agree with their PyTorch references."""
+        return self.parity.dense.passed and self.parity.pruned.passed
+
+    @property
+    def speed(self) -> AtBatch | None:
+        """The times at the batch size of the settings."""
+        measured = {at_batch.batch: at_batch for at_batch in self.batches}
+        return measured.get(self.batch)
+
+    @property
+    def original(self) -> AsItCame | None:
+        """The times of the model as it came, at the batch size of the settings; None where it is the dense one."""
+        return None if self.speed is None else self.speed.as_it_came
+
+    @property
+    def speed_up(self) -> Ratio | None:
+        """The speed-up over the model as it came, at the batch size of the settings; None without times."""
+        return None if self.speed is None else self.speed.speed_up
+
+    @property
+    def loss(self) -> PairResult | None:
+        """What the pruned model loses against the model in fp32."""
+        return self.pair if self.in_fp32 is None else self.in_fp32.losses.pruned
+
+    @property
+    def likeness(self) -> Agreement | Deviations | None:
+        """How a model without classes agrees with the dense one."""
+        return self.deviations or self.agreement
+
+    @property
+    def precision_loss(self) -> float:
+        """Points of top-1 that the dense model loses by the target's precision alone."""
+        if self.in_fp32 is None:
+            return 0.0
+        return self.in_fp32.losses.dense.loss_points or 0.0
+
+    @property
+    def quality(self) -> str:
+        """What is lost, in short, and on how many images."""
+        if self.loss is None:
+            if self.likeness is None:
+                return "accuracy was not measured"
+            return f"{self.likeness.sentence} on {self.likeness.images:,} images"
+        outcome = self.loss.outcome or f"the same class on {self.loss.agreement:.1%}"
+        return f"{outcome} {'on' if self.loss.outcome else 'of'} {self.loss.images:,} images"
+
+    @property
+    def is_worse(self) -> bool:
+        """Whether a loss is shown, or that an embedding, a label or a value is far from the dense model's."""
+        if self.loss is not None:
+            return "lost" in self.loss.outcome
+        return self.likeness is not None and not self.likeness.is_near
+
+    @property
+    def sentence(self) -> str:
+        """How much faster, at which batch sizes, and what that costs."""
+        parts = []
+        for at_batch in sorted(self.batches, key=lambda at: at.batch != self.batch):
+            gain = at_batch.speed_up
+            words = {
+                "faster": f"{gain.median:.2f} × as fast",
+                "slower": f"slower ({gain.median:.2f} ×)",
+                "undecided": "not shown to be faster",
+            }
+            parts.append(f"{words[gain.outcome]} at batch {at_batch.batch}")
+        text = ", ".join([*parts, self.quality])
+        return f"{text[0].upper()}{text[1:]}."
+
+    @property
+    def timed_on(self) -> str:
+        """What ran the models whose times these are, in words: a file for TensorRT has no engine yet."""
+        runtime = target_named(self.target).runtime
+        if runtime.stand_in is not None:
+            return f"{runtime.stand_in.title}'s CPU, not {runtime.title}"
+        return runtime.title
+
+    @property
+    def trade_off(self) -> TradeOff | None:
+        """What was searched; else the speed of both models and what the pruned one loses, if both are measured."""
+        return self.searched or trade_off_of([self])
+
+    def class_name(self, index: int | None) -> str:
+        """Return the name of a class; its index where it has none, "" for None."""
+        if index is None:
+            return ""
+        return self.class_names[index] if self.class_names else str(index)
+
+    def __repr__(self) -> str:
+        schedule = self.schedule
+        at = self.speed
+        faster = ""
+        if at is not None:
+            faster = f", {at.comparison.speedup:.2f} × at batch {at.batch}"
+        gmacs = f"{self.gmacs.dense:.3f} → {self.gmacs.pruned:.3f} GMACs"
+        result = "passed" if self.passed else "FAILED"
+        how = f"{schedule.method}{schedule.rho_words}, {self.target}"
+        return f"<Report {self.model}, {how}: {gmacs}{faster}, parity {result}>"
+
+
+def trade_off_of(reports: Sequence[Report]) -> TradeOff | None:
+    """Return speed and loss of models that were measured in one run; None where either is missing."""
+    points = []
+    for report in reports:
+        pair = report.loss
+        at = report.speed
+        rho = report.schedule.rho
+        if at is None or pair is None or pair.loss_points is None:
+            return None
+        method = str(report.schedule.method)
+        alone = len(reports) == 1
+        label = f"{method}, rho {rho:.4g}" if alone and rho is not None else method
+        rate = at.throughput.pruned.images_per_s
+        points.append(
+            TradePoint(label, rate, pair.loss_points, pair.loss_interval_points)
+        )
+        dense = at.throughput.dense.images_per_s
+        images = pair.images
+    unpruned = TradePoint("unpruned", dense, reports[0].precision_loss)
+    target = reports[0].target
+    front = front_of([unpruned, *points])
+    points = [replace(point, front=point in front) for point in points]
+    return TradeOff(
+        reports[0].batch,
+        "top1",
+        images,
+        {target: dense},
+        tuple(points),
+        unpruned_loss=unpruned.loss_points,
+    )

@@ -1,1 +1,0 @@
-"""Schedules: how many patches each layer keeps, and how many MACs that saves."""

@@ -1,0 +1,274 @@
+"""Benchmark a dense and a pruned model together: throughput, time by operator class, and engines' GPU time."""
+
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import numpy as np
+
+from exporter.core.base.artefact import LoweredFile
+from exporter.core.base.errors import ArtefactError, UserError
+from exporter.core.base.machine import Hardware, environment
+from exporter.core.base.progress import SILENT, Advance, Stages
+from exporter.core.base.records import Pair, Schedule
+from exporter.core.base.targets import Runtime
+from exporter.core.base.tensor_names import (
+    IMAGES,
+    SLICED,
+    Array,
+    count_name,
+    instrumented_path,
+)
+from exporter.core.schedule.macs import MacCount, mean_macs, schedule_macs
+from exporter.core.verify.decisions import patches_left
+from exporter.core.verify.onnxruntime_runner import Kernel, OnnxRuntimeRunner, profile
+from exporter.engines.choice import (
+    RunSettings,
+    require_runtime,
+    runner_for,
+    runtime_for,
+)
+from exporter.engines.manifest import Built
+from exporter.engines.runner import engine_here
+from exporter.engines.trtexec import require_program
+from exporter.measure.batch_sweep import (
+    NOT_SLICED,
+    AtBatch,
+    BenchSettings,
+    breakdown,
+    filled_batch,
+    sliced_of,
+    time_batches,
+)
+from exporter.measure.benchmark import Clock
+from exporter.measure.gpu_time import (
+    EngineFile,
+    Engines,
+    Run,
+    engine_files,
+    measure_engines,
+)
+from exporter.serve.export_folder import (
+    REFERENCE,
+    add_raw_images,
+    read_reference,
+    save_raw_images,
+)
+
+# For the breakdown by class of operator.
+PROFILED_RUNS = 5
+
+
+@dataclass(frozen=True)
+class Bench:
+    """The result of a benchmark: both models at each batch size, by the clock of the host.
+
+    `gpu` has the same of engines by the clock of the GPU, `built` the machine that they were built on; empty and
+    None unless engines ran. `gpu_failure` says why they could not be measured so, where the rest could.
+    """
+
+    model: str
+    runtime: str
+    schedule: Schedule
+    files: Pair[str]
+    macs: Pair[int]
+    batches: tuple[AtBatch, ...]
+    settings: BenchSettings
+    hardware: Hardware
+    gpu: tuple[AtBatch, ...] = ()
+    built: Built | None = None
+    gpu_failure: str = ""
+
+    @property
+    def lacks_selection(self) -> bool:
+        """Whether the selection cost is a ratio of time that was not measured; a-STAR has none."""
+        return not self.schedule.adaptive and all(
+            at.selection is None for at in self.batches
+        )
+
+    def __repr__(self) -> str:
+        faster = ", ".join(
+            f"{times.comparison.speedup:.2f} × at batch {times.batch}"
+            for times in self.batches
+        )
+        return f"<Bench {self.model}, {self.schedule.method}, {self.runtime}: {faster}>"
+
+
+def bench(
+    models: Pair[LoweredFile],
+    reference: Mapping[str, Array],
+    settings: BenchSettings,
+    stages: Stages = SILENT,
+    clock: Clock = time.perf_counter,
+    *,
+    runtime: RunSettings | None = None,
+) -> Bench:
+    """Measure both files on one runtime.
+
+    `reference` has `images` [n, 3, H, W], as the models take them, and the patches that an a-STAR model keeps
+    of each. The runtime is by default the target's; TensorRT takes the engines in the folder of the files.
+    """
+    runtime = runtime or RunSettings(threads=settings.threads)
+    pruned, images = models.pruned.artefact, reference[IMAGES]
+    program = runtime_for(pruned.target, runtime)
+    with stages.stage("models"):
+        for model in (models.dense, models.pruned):
+            require_runtime(model.path, {IMAGES: images[:1]}, pruned.target, runtime)
+        macs = Pair(
+            useful_macs(models.dense, reference), useful_macs(models.pruned, reference)
+        )
+        engines = _engines(models, program, settings) if program.engines else None
+    batches = _by_host(models, images, macs, settings, runtime, stages, clock)
+    gpu: tuple[AtBatch, ...] = ()
+    failure = ""
+    if engines is not None and settings.gpu_time:
+        try:
+            with stages.stage("GPU time") as advance:
+                gpu = _by_gpu(engines, images, macs, settings, runtime.plugin, advance)
+        except UserError as error:  # what was measured before it stays
+            failure = str(error)
+    return Bench(
+        model=pruned.spec.name,
+        runtime=program.name,
+        schedule=pruned.schedule,
+        files=Pair(models.dense.path.name, models.pruned.path.name),
+        macs=Pair(macs.dense.total, macs.pruned.total),
+        batches=batches,
+        settings=settings,
+        hardware=environment(settings.threads),
+        gpu=gpu,
+        built=_any(engines).manifest.built if engines is not None and gpu else None,
+        gpu_failure=failure,
+    )
+
+
+def useful_macs(model: LoweredFile, reference: Mapping[str, Array]) -> MacCount:
+    """Return the multiply-adds per image; under a-STAR, the mean of the useful ones over the reference's images."""
+    spec, schedule = model.artefact.spec, model.artefact.schedule
+    if not schedule.adaptive:
+        return schedule_macs(spec, schedule)
+    if not reference.keys() >= {count_name(layer) for layer in schedule.pruning_layers}:
+        raise ArtefactError(
+            "the reference", "no survivors of a-STAR", f"those of {model.path.name}"
+        )
+    return mean_macs(
+        spec, patches_left(reference, spec.depth, spec.num_patches), schedule
+    )
+
+
+def _by_host(  # noqa: PLR0917  (all of them are measured with)
+    models: Pair[LoweredFile],
+    images: Array,
+    macs: Pair[MacCount],
+    settings: BenchSettings,
+    runtime: RunSettings,
+    stages: Stages,
+    clock: Clock,
+) -> tuple[AtBatch, ...]:
+    """Measure throughput, and on ONNX Runtime's CPU provider the time by class of operator."""
+    target, measured = models.pruned.artefact.target, list[AtBatch]()
+    on_cpu = runtime_for(target, runtime).profiled
+    sliced = sliced_of(models.pruned) if on_cpu else NOT_SLICED
+    runners = {
+        role: runner_for(file.path, target, runtime)
+        for role, file in vars(models).items()
+    }
+    if sliced.model is not None:
+        runners["sliced"] = OnnxRuntimeRunner(
+            sliced.model, name="the sliced model", threads=settings.threads
+        )
+    batches = ", ".join(map(str, settings.batches))
+    with stages.stage(f"throughput, batches {batches}") as advance:
+        for times in time_batches(runners, images, settings, clock, advance):
+            measured.append(AtBatch.of(times, macs))
+    if not on_cpu:
+        return tuple(measured)
+    with stages.stage("profile"):
+        return _profiled(measured, models, images, settings.threads, sliced.selection)
+
+
+def _profiled(
+    measured: Sequence[AtBatch],
+    models: Pair[LoweredFile],
+    images: Array,
+    threads: int,
+    selection: frozenset[str],
+) -> tuple[AtBatch, ...]:
+    """Return the measurements with the time by class of operator."""
+
+    def kernels(model: LoweredFile, batch: int) -> tuple[Kernel, ...]:
+        feed = {IMAGES: filled_batch(images, batch)}
+        return profile(model.path, feed, runs=PROFILED_RUNS, threads=threads)
+
+    def by_class(batch: int) -> Pair[dict[str, float]]:
+        # Node names differ between the files: those of the selection mean nothing in the dense model.
+        dense, pruned = kernels(models.dense, batch), kernels(models.pruned, batch)
+        return Pair(breakdown(dense), breakdown(pruned, selection))
+
+    return tuple(
+        replace(times, breakdown_ms=by_class(times.batch)) for times in measured
+    )
+
+
+def _engines(
+    models: Pair[LoweredFile], tool: Runtime, settings: BenchSettings
+) -> Engines:
+    """Return the engines of both files, after checking that they can run every batch.
+
+    The sliced variant's are there if `build` built them.
+    """
+    files = {"dense": models.dense.path, "pruned": models.pruned.path}
+    sliced = instrumented_path(models.pruned.path, SLICED)
+    # It has no engines of one batch size each.
+    if not settings.one_profile and engine_here(sliced, tool).is_file():
+        files["sliced"] = sliced
+    return engine_files(files, tool, settings.batches, one_profile=settings.one_profile)
+
+
+def _any(engines: Engines) -> EngineFile:
+    """Return one of the pruned engines: all were built in one folder by one machine."""
+    return next(iter(engines.values()))["pruned"]
+
+
+def _by_gpu(  # noqa: PLR0917  (all of them are measured with)
+    engines: Engines,
+    images: Array,
+    macs: Pair[MacCount],
+    settings: BenchSettings,
+    plugin: Path | None,
+    advance: Advance,
+) -> tuple[AtBatch, ...]:
+    """Measure all engines at each batch; the folder gets the raw images of its own that it lacks."""
+    first = _any(engines)
+    measured = list[AtBatch]()
+    require_program(first.manifest.settings.tool, first.manifest.built.tensorrt)
+    with _raw_images(images, settings.batches, first.onnx.parent) as raw:
+        run = Run(images.shape[1:], settings, plugin, raw)
+        for at_batch in measure_engines(engines, macs, run):
+            measured.append(at_batch)
+            advance(len(measured), len(settings.batches))
+    return tuple(measured)
+
+
+@contextmanager
+def _raw_images(images: Array, batches: Sequence[int], folder: Path) -> Iterator[Path]:
+    """Yield a folder with raw images for trtexec, a file for each batch size.
+
+    It is the export folder where the images are those of its reference. Others would make it refuse itself, so
+    they lie in a temporary one.
+    """
+    reference, is_own = folder / REFERENCE, False
+    if reference.is_file():
+        recorded = read_reference(reference)[IMAGES]
+        is_own = np.array_equal(images, recorded)
+        # `compile` wrote them for two batch sizes; the commands that are shown read them too.
+        add_raw_images(recorded, batches, folder)
+    if is_own:
+        yield folder
+        return
+    with TemporaryDirectory(prefix="star-export-") as place:
+        save_raw_images(images, batches, Path(place))
+        yield Path(place)

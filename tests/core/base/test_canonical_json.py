@@ -1,0 +1,201 @@
+"""Records go to canonical JSON and come back the same; what is none says so in one line."""
+
+import json
+import os
+import re
+import types
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields, is_dataclass
+from typing import Annotated, Any, Union, get_args, get_origin, get_type_hints
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from msgspec import Meta
+
+from exporter.calibration.record import CalibrationRecord
+from exporter.calibration.settings import CalibrationSettings
+from exporter.core.base.canonical_json import from_json, to_json
+from exporter.core.base.errors import ArtefactError
+from exporter.core.base.records import (
+    BlockMacs,
+    ModelSpec,
+    Output,
+    Preprocessing,
+    Schedule,
+)
+from exporter.core.base.vocabulary import CropMode, Interpolation, OutputKind
+from exporter.core.vit.protocol import PrunableViT
+from exporter.engines.manifest import EngineManifest
+from exporter.engines.settings import BuildSettings
+from exporter.models.listed import ModelList
+
+FINITE = st.floats(allow_nan=False, allow_infinity=False)
+COUNTS = st.integers(1, 4096)
+SHARES = st.floats(0.0, 1.0, exclude_min=True)
+TEXT = st.text(max_size=8)
+PREPROCESSINGS = st.builds(
+    Preprocessing,
+    input_size=st.tuples(COUNTS, COUNTS, COUNTS),
+    interpolation=st.sampled_from(Interpolation),
+    mean=st.lists(FINITE).map(tuple),
+    std=st.lists(FINITE).map(tuple),
+    crop_pct=FINITE,
+    crop_mode=st.sampled_from(CropMode),
+)
+MACS = st.integers(0, 2**62)
+BLOCKS = st.builds(BlockMacs, attention_token_macs=MACS, mlp_token_macs=MACS)
+OUTPUTS = st.builds(
+    Output, name=TEXT, kind=st.sampled_from(OutputKind), channels=COUNTS
+)
+SPECS = st.builds(
+    ModelSpec,
+    **dict.fromkeys(("dim", "num_heads", "num_prefix_tokens"), COUNTS),
+    **dict.fromkeys(("embed_macs", "head_macs", "patch_head_macs"), MACS),
+    name=TEXT,
+    grid=st.tuples(COUNTS, COUNTS),
+    blocks=st.lists(BLOCKS).map(tuple),
+    preprocessing=PREPROCESSINGS,
+    outputs=st.lists(OUTPUTS).map(tuple),
+    default_alpha=FINITE,
+)
+CALIBRATIONS = st.builds(
+    CalibrationRecord,
+    **dict.fromkeys(("model", "weights_sha256", "dataset_sha256"), TEXT),
+    **dict.fromkeys(("images", "skipped", "empty_rows"), COUNTS),
+    grid=st.tuples(COUNTS, COUNTS),
+    preprocessing=PREPROCESSINGS,
+    settings=st.builds(
+        CalibrationSettings,
+        max_images=st.none() | COUNTS,
+        gamma=st.none() | COUNTS,
+        relevance=st.booleans(),
+        seed=st.integers(0, 2**31 - 1),
+    ),
+)
+
+
+@given(st.one_of(SPECS, CALIBRATIONS))
+def test_a_record_comes_back_as_it_was(record: Any) -> None:
+    text = to_json(record)
+    assert from_json(type(record), text, source="test") == record
+    assert to_json(from_json(type(record), text, source="test")) == text
+
+
+@given(st.one_of(SPECS, CALIBRATIONS))
+def test_the_json_is_what_json_makes_of_the_fields(record: Any) -> None:
+    """The bytes that earlier versions wrote: sorted keys, no spaces, Python's shortest numbers."""
+    fields = json.loads(json.dumps(asdict(record)))
+    expected = json.dumps(
+        fields, sort_keys=True, separators=(",", ":"), ensure_ascii=False
+    )
+    assert to_json(record) == expected
+
+
+def filled(kind: Any) -> st.SearchStrategy[Any]:
+    """Values of a type with nothing left empty: numbers that JSON has, and at least one item in everything."""
+    origin, parts = get_origin(kind), get_args(kind)
+    if origin is Annotated:
+        limits = next(part for part in parts if isinstance(part, Meta))
+        return limited(parts[0], limits)
+    if origin in (Union, types.UnionType):
+        return st.one_of(*(filled(part) for part in parts if part is not type(None)))
+    if origin is tuple and parts[1:] == (...,):
+        return st.lists(filled(parts[0]), min_size=1, max_size=2).map(tuple)
+    if origin is tuple:
+        return st.tuples(*(filled(part) for part in parts))
+    if origin in (dict, Mapping):
+        return st.dictionaries(*map(filled, parts), min_size=1, max_size=2)
+    if kind is BuildSettings:
+        return st.sampled_from(BUILDS)
+    if isinstance(kind, type) and is_dataclass(kind):
+        hints = get_type_hints(kind, include_extras=True)
+        return st.builds(
+            kind, **{field.name: filled(hints[field.name]) for field in fields(kind)}
+        )
+    plain = {int: MACS, float: FINITE, str: TEXT}
+    return plain[kind] if kind in plain else st.from_type(kind)
+
+
+def limited(kind: Any, limits: Meta) -> st.SearchStrategy[Any]:
+    if kind is int:
+        return st.integers(limits.ge, limits.le)  # type: ignore[arg-type]
+    if kind is float:
+        least = limits.ge if limits.gt is None else limits.gt
+        most = limits.le if limits.lt is None else limits.lt
+        above, below = limits.gt is not None, limits.lt is not None
+        return st.floats(least, most, exclude_min=above, exclude_max=below)
+    return filled(kind)
+
+
+BUILDS = (
+    BuildSettings(
+        batches=(1, 8), hardware="ampere-plus", optimization_level=3, aux_streams=0
+    ),
+    BuildSettings(runtime="tensorrt-rtx", sm=(86, 120), tf32=True, any_batch=True),
+)
+READ = (Schedule, ModelSpec, EngineManifest, ModelList)
+
+
+@pytest.mark.parametrize("kind", READ, ids=lambda kind: kind.__name__)
+def test_every_record_of_an_artefact_is_read_back(kind: type) -> None:
+    @settings(max_examples=20, suppress_health_check=list(HealthCheck))
+    @given(filled(kind))
+    def comes_back(record: Any) -> None:
+        assert from_json(kind, to_json(record), source="test") == record
+
+    comes_back()
+
+
+def test_an_unknown_key_is_refused_however_deep_it_lies(tiny_vit: PrunableViT) -> None:
+    for text in (
+        to_json(tiny_vit.spec).replace('"crop_mode":', '"wings":2,"crop_mode":'),
+        to_json(tiny_vit.spec).replace('"dim":', '"wings":2,"dim":'),
+        to_json(tiny_vit.spec).replace(
+            '"mlp_token_macs":', '"wings":2,"mlp_token_macs":'
+        ),
+    ):
+        with pytest.raises(ArtefactError, match="unknown key 'wings'"):
+            from_json(ModelSpec, text, source="test")
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", "truncated"),
+        ("[]", "Expected `object`, got `array`"),
+        ('{"rates": 3}', "Expected `array`, got `int` - at `$.rates`"),
+        ('{"method": "star"}', "missing required field `scorer`"),
+        ('{"rho": NaN}', "malformed"),
+        ('{"rho": 1e999}', "out of range"),
+        (f'{{"seed": {"9" * 5000}}}', "out of range"),
+        ("[" * 100_000, "Expected `object`, got `array`"),
+        ('{"rho":' * 100_000, "recursion"),
+    ],
+)
+def test_other_text_is_refused(text: str, message: str) -> None:
+    with pytest.raises(ArtefactError, match=re.escape(message)) as error:
+        from_json(Schedule, text, source="schedule.json")
+    assert len(str(error.value).splitlines()) == 1
+
+
+@dataclass(frozen=True)
+class Named:
+    skipped: dict[str, str]
+
+
+@given(st.dictionaries(st.binary(max_size=6), st.binary(max_size=6)))
+def test_names_of_any_bytes_come_back_from_a_file_that_is_utf8(
+    names: dict[bytes, bytes],
+) -> None:
+    record = Named(
+        {os.fsdecode(name): os.fsdecode(reason) for name, reason in names.items()}
+    )
+    text = to_json(record)
+    assert from_json(Named, text.encode(), source="test") == record
+    assert json.loads(text) == {"skipped": record.skipped}
+
+
+def test_half_a_character_is_no_byte() -> None:
+    with pytest.raises(ArtefactError, match="surrogate"):
+        from_json(Named, '{"skipped": {"\\ud800": "x"}}', source="test")

@@ -1,0 +1,191 @@
+"""Intervals of shares and of losses, and the paired test."""
+
+from itertools import product
+from math import sqrt
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy.optimize import minimize_scalar
+from scipy.special import xlogy
+from scipy.stats import binomtest, multinomial, norm, sem
+
+from exporter.core.base.intervals import (
+    half_width,
+    least_images,
+    loss_bound,
+    loss_interval,
+    mcnemar,
+    mean_interval,
+    normal_quantile,
+    wilson,
+)
+
+COUNTS = st.integers(1, 3000).flatmap(
+    lambda images: st.tuples(st.integers(0, images), st.just(images))
+)
+CONFIDENCE = st.floats(0.5, 0.999)
+
+
+@given(COUNTS, CONFIDENCE)
+def test_it_is_scipys(counts: tuple[int, int], confidence: float) -> None:
+    expected = binomtest(*counts).proportion_ci(confidence, method="wilson")
+    assert wilson(*counts, confidence) == pytest.approx(
+        (expected.low, expected.high), abs=1e-12
+    )
+
+
+def test_the_interval_of_a_mean_is_scipys() -> None:
+    values = np.array([0.5, -1.0, 3.0, 0.25, 1.0])
+    expected = norm.interval(0.9, values.mean(), sem(values))
+    assert mean_interval(values, 0.9) == pytest.approx(expected)
+    assert mean_interval(values[:1]) == (0.5, 0.5)
+
+
+@given(COUNTS, CONFIDENCE)
+def test_it_holds_the_share_and_lies_within_0_and_1(
+    counts: tuple[int, int], confidence: float
+) -> None:
+    hits, images = counts
+    low, high = wilson(hits, images, confidence)
+    assert 0 <= low <= hits / images <= high <= 1
+    assert low < high
+    mirrored = wilson(images - hits, images, confidence)
+    assert mirrored == pytest.approx((1 - high, 1 - low), abs=1e-12)
+
+
+def test_no_hit_is_no_certainty() -> None:
+    low, high = wilson(0, 100)
+    assert low == 0
+    assert high == pytest.approx(0.0370, abs=1e-4)
+    assert wilson(100, 100)[1] == 1
+
+
+@given(st.floats(0, 1), st.floats(0.002, 0.4))
+def test_so_many_images_are_enough_and_one_fewer_is_not(
+    rate: float, within: float
+) -> None:
+    enough = least_images(
+        lambda images: half_width(wilson(rate * images, images)) <= within
+    )
+    assert half_width(wilson(rate * enough, enough)) <= within
+    if enough > 1:
+        assert half_width(wilson(rate * (enough - 1), enough - 1)) > within
+
+
+def test_a_search_that_never_ends_ends() -> None:
+    assert least_images(lambda _: False) == 2**40
+
+
+@given(st.floats(0.001, 0.999))
+def test_quantiles_are_scipys(share: float) -> None:
+    assert normal_quantile(share) == pytest.approx(norm.ppf(share), abs=1e-9)
+
+
+SPLITS = st.integers(1, 400).flatmap(
+    lambda images: st.integers(0, images).flatmap(
+        lambda lost: st.tuples(
+            st.just(lost), st.integers(0, images - lost), st.just(images)
+        )
+    )
+)
+
+
+@given(st.integers(0, 500), st.integers(0, 500))
+def test_mcnemar_is_the_binomial_test_of_the_differing_images(
+    lost: int, gained: int
+) -> None:
+    assert mcnemar(lost, gained) == mcnemar(gained, lost)
+    expected = binomtest(lost, lost + gained).pvalue if lost + gained else 1.0
+    assert mcnemar(lost, gained) == pytest.approx(expected, rel=1e-9)
+
+
+def test_mcnemar_of_very_many_images() -> None:
+    assert mcnemar(0, 2000) < 1e-300
+    assert mcnemar(5000, 5000) == 1
+
+
+def test_the_published_interval() -> None:
+    """Airway hyper-responsiveness before and after a transplantation (Bentur et al. 2009)."""
+    assert loss_interval(1, 7, 21) == pytest.approx((-0.517, -0.026), abs=5e-4)
+
+
+@pytest.mark.parametrize(
+    "counts", [(1, 7, 21), (6, 16, 161), (40, 20, 160), (0, 5, 300), (9, 0, 50)]
+)
+def test_the_limits_are_where_the_score_of_the_likeliest_model_is_the_quantile(
+    counts: tuple[int, int, int],
+) -> None:
+    """With the likelihood of the counts maximised by scipy, not by the formula."""
+    lost, gained, images = counts
+    for limit, sign in zip(loss_interval(*counts), (1, -1), strict=True):
+
+        def unlikely(g: float, loss: float = limit) -> float:
+            chances = np.array([g + loss, g, 1 - 2 * g - loss])
+            return -float(xlogy([lost, gained, images - lost - gained], chances).sum())
+
+        bounds = (max(0.0, -limit) + 1e-12, (1 - limit) / 2 - 1e-12)
+        g = minimize_scalar(
+            unlikely, bounds=bounds, method="bounded", options={"xatol": 1e-12}
+        ).x
+        score = (lost - gained - images * limit) / sqrt(
+            images * (2 * g + limit - limit**2)
+        )
+        assert score == pytest.approx(sign * normal_quantile(0.975), rel=1e-3)
+
+
+@given(SPLITS, st.floats(0.5, 0.99))
+def test_the_interval_holds_the_loss_and_mirrors(
+    counts: tuple[int, int, int], confidence: float
+) -> None:
+    lost, gained, images = counts
+    low, high = loss_interval(lost, gained, images, confidence)
+    assert -1 <= low <= (lost - gained) / images + 1e-9
+    assert (lost - gained) / images - 1e-9 <= high <= 1
+    swapped = loss_interval(gained, lost, images, confidence)
+    assert swapped == pytest.approx((-high, -low), abs=1e-7)
+
+
+@given(SPLITS)
+def test_zero_is_outside_where_mcnemars_asymptotic_test_rejects(
+    counts: tuple[int, int, int],
+) -> None:
+    lost, gained, images = counts
+    low, high = loss_interval(lost, gained, images)
+    score = (lost - gained) / sqrt(lost + gained) if lost + gained else 0.0
+    if abs(abs(score) - normal_quantile(0.975)) > 1e-6:
+        assert (low > 0 or high < 0) == (abs(score) > normal_quantile(0.975))
+
+
+@given(st.integers(1, 10_000))
+def test_without_a_differing_image_it_is_closed(images: int) -> None:
+    square = normal_quantile(0.975) ** 2
+    limit = square / (images + square)
+    assert loss_interval(0, 0, images) == pytest.approx((-limit, limit), abs=1e-9)
+
+
+@given(SPLITS)
+def test_the_bound_is_the_end_of_the_interval_of_90_percent(
+    counts: tuple[int, int, int],
+) -> None:
+    assert loss_bound(*counts) == loss_interval(*counts, 0.9)[1]
+    assert loss_bound(*counts) <= loss_interval(*counts)[1]
+
+
+@pytest.mark.parametrize("chances", [(0.1, 0.05), (0.03, 0.03), (0.2, 0.02)])
+def test_the_coverage_is_what_it_says(chances: tuple[float, float]) -> None:
+    """Summed over every outcome of 60 images. A one-sided bound misses in one tail alone, so it may miss more."""
+    images, true = 60, chances[0] - chances[1]
+    covered = bounded = 0.0
+    for lost, gained in product(range(31), range(31)):
+        chance = multinomial.pmf(
+            [lost, gained, images - lost - gained], images, [*chances, 1 - sum(chances)]
+        )
+        if chance < 1e-9:
+            continue
+        low, high = loss_interval(lost, gained, images)
+        covered += chance * (low <= true <= high)
+        bounded += chance * (true <= loss_bound(lost, gained, images))
+    assert covered == pytest.approx(0.95, abs=0.02)
+    assert bounded == pytest.approx(0.95, abs=0.035)

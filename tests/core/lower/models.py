@@ -1,0 +1,186 @@
+"""The models that lowering is tested on: torch exports each once an opset, for all tests and processes."""
+
+import hashlib
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import replace
+from functools import cache
+from typing import Any
+from unittest.mock import patch
+
+import numpy as np
+import onnx
+from torch import nn
+
+from exporter.core.base.targets import ONNXRUNTIME, Target
+from exporter.core.base.vocabulary import InputKind, Method
+from exporter.core.lower import pipeline
+from exporter.core.lower.pipeline import to_onnx
+from exporter.core.prune.pruned_vit import PrunedViT
+from exporter.core.schedule.plan import keep_everything, manual_schedule, shape_schedule
+from exporter.core.schedule.policy import resolve
+from exporter.core.schedule.prune import Prune
+from exporter.core.verify.onnxruntime_runner import OnnxRuntimeRunner
+from exporter.core.vit.protocol import PrunableViT
+from exporter.models.registry import adapt
+from tests import vits
+from tests.core.prune.adaptive import RATES, inter_of, make_adaptive
+from tests.disk_cache import shared_bytes
+
+# A DeiT is a ViT by another name: the same modules.
+FAMILIES = tuple(family for family in vits.FAMILIES if family != "deit")
+
+# What a shared model was made from.
+NAMES: dict[PrunedViT, tuple[str, ...]] = {}
+
+
+def biased_vit(family: str = "vit") -> PrunableViT:
+    """Every bias of the network is seeded too: a pass that loses one changes the logits."""
+    model = vits.make_model(family)
+    for name, parameter in model.named_parameters():
+        if name.endswith("bias"):
+            nn.init.normal_(parameter, std=0.3)
+    return adapt(model, name="tiny")
+
+
+def pruned_of(
+    vit: PrunableViT,
+    method: Method = Method.STAR,
+    layout: str = "shrinking",
+    rates: Mapping[int, float] = RATES,
+    **settings: Any,
+) -> PrunedViT:
+    """A model of the test's own, whose patches are dropped unless the settings say otherwise."""
+    # the default hears little of the image
+    heard = {"scorer": "fused", "alpha": 0.5, "reduce": "drop"}
+    schedule = manual_schedule(
+        vit.spec, rates, resolve(Prune(method=method, **{**heard, **settings}))
+    )
+    return PrunedViT(vit, schedule, inter_of(vit), layout).eval()
+
+
+def star(family: str = "vit", scorer: str = "fused", reduce: str = "drop") -> PrunedViT:
+    """A model for all tests to look at, and for none to change."""
+    return _shared(family, "star", scorer, reduce)
+
+
+def merging(family: str = "vit", reduce: str = "merge") -> PrunedViT:
+    """STAR of the same network whose patches merge."""
+    return star(family, reduce=reduce)
+
+
+def tome(family: str = "vit") -> PrunedViT:
+    """ToMe of the same network: 2 or 3 of 16 patches go in each of its 4 layers."""
+    return _shared(family, "tome", "")
+
+
+def matching(family: str = "vit") -> PrunedViT:
+    """Our pairs of the same network, by tokens and sizes."""
+    return _shared(family, "matching", "")
+
+
+def early(family: str = "vit") -> PrunedViT:
+    """The same, and the embedded patches merge before the first block."""
+    return _shared(family, "early", "")
+
+
+@cache
+def to_one(family: str = "vit", **settings: Any) -> PrunedViT:
+    """The same network, of whose 16 patches 8, 4, 2 and 1 go on: its last layer has as many tokens as heads."""
+    vit = _vit(family)
+    halves = dict.fromkeys(range(1, vit.spec.depth + 1), 0.5)
+    schedule = manual_schedule(vit.spec, halves, resolve(Prune(**settings)))
+    pruned = PrunedViT(vit, schedule, inter_of(vit), "padded").eval()
+    NAMES[pruned] = (family, "to one", *settings.values())
+    return pruned
+
+
+def dense(family: str = "vit") -> PrunedViT:
+    """The same network unpruned."""
+    return _shared(family, "dense", "")
+
+
+def a_star(family: str = "vit", layout: str = "packed") -> PrunedViT:
+    """The same network under a-STAR."""
+    return _shared(family, "a-star", layout)
+
+
+def lowered(
+    pruned: PrunedViT,
+    target: Target = ONNXRUNTIME,
+    input_kind: InputKind = InputKind.FLOAT32,
+    images: np.ndarray | None = None,
+) -> onnx.ModelProto:
+    """What `lower` makes of a shared model."""
+    with patch.object(pipeline, "to_onnx", exported):
+        return pipeline.lower(pruned, target, input_kind, images)
+
+
+def exported(pruned: PrunedViT, opset: int) -> onnx.ModelProto:
+    """What torch exported of a shared model: a copy for whoever asks."""
+    return onnx.load_model_from_string(_exported(pruned, opset))
+
+
+def without(*passes: str) -> Target:
+    """ONNX Runtime's fp32 target with fewer passes."""
+    return replace(
+        ONNXRUNTIME,
+        passes=tuple(name for name in ONNXRUNTIME.passes if name not in passes),
+    )
+
+
+def operators_of(*left_out: str, pruned: PrunedViT | None = None) -> Counter[str]:
+    """How often each operator stands in a lowered model."""
+    model = lowered(pruned or star(), without(*left_out))
+    return Counter(node.op_type for node in model.graph.node)
+
+
+def run(model: onnx.ModelProto, images: np.ndarray) -> dict[str, np.ndarray]:
+    """What ONNX Runtime makes of images."""
+    with OnnxRuntimeRunner(model.SerializeToString(), name="lowered") as runner:
+        return runner.run({"images": images})
+
+
+@cache
+def _shared(family: str, method: str, detail: str, reduce: str = "drop") -> PrunedViT:
+    vit = _vit(family)
+    if method == "dense":
+        pruned = PrunedViT(vit, keep_everything(vit.spec)).eval()
+    elif method == "early":
+        settings = Prune(merge_embedded=True, exponent=1.0)
+        pruned = PrunedViT(
+            vit, shape_schedule(vit.spec, 0.75, resolve(settings))
+        ).eval()
+    elif method in (Method.TOME, Method.MATCHING):
+        rho = 0.4 if method == Method.TOME else 0.7
+        pruned = PrunedViT(
+            vit, shape_schedule(vit.spec, rho, resolve(Prune(method=Method(method))))
+        ).eval()
+    elif method == "star":
+        pruned = pruned_of(vit, scorer=detail, reduce=reduce)
+    else:
+        pruned = make_adaptive(vit, detail)
+    NAMES[pruned] = (family, method, detail, reduce)
+    return pruned
+
+
+@cache
+def _vit(family: str) -> PrunableViT:
+    return biased_vit(family)
+
+
+@cache
+def _exported(pruned: PrunedViT, opset: int) -> bytes:
+    def export() -> bytes:
+        return to_onnx(pruned, opset).SerializeToString()
+
+    if pruned not in NAMES:  # a model of one test's own
+        return export()
+    return shared_bytes("export", (*NAMES[pruned], opset, _weights_of(pruned)), export)
+
+
+def _weights_of(pruned: PrunedViT) -> str:
+    total = hashlib.sha256()
+    for name, value in sorted(pruned.state_dict().items()):
+        total.update(name.encode() + value.contiguous().numpy().tobytes())
+    return total.hexdigest()

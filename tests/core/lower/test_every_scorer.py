@@ -1,0 +1,70 @@
+"""Every scorer with every reduction lowers for every target, and computes what PyTorch does."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+import torch
+
+from exporter.core.base.targets import OPENVINO, TARGETS, TENSORRT
+from exporter.core.base.tensor_names import IMAGES
+from exporter.core.base.vocabulary import Precision
+from exporter.core.lower import pipeline
+from exporter.core.prune.pruned_vit import PrunedViT
+from exporter.core.schedule.methods import REDUCTIONS, SCORERS
+from exporter.core.verify.runners import runner_here
+from exporter.engines.choice import why_not
+from tests.core.lower.models import exported, star
+from tests.exhaustive import also
+from tests.vits import varied_images
+
+# Scores that a model with class tokens lacks.
+FAMILIES = {
+    "received": "pooled",
+    "similarity": "pooled",
+    "probe": "pe, pooled by attention",
+}
+# Of these, `make test` takes every scorer, and every reduction of two scorers.
+FIRST = {"drop": {*SCORERS}, "merge": {"fused", "token-pairs", "pairs"}}
+
+
+def pairs() -> Iterator[Any]:
+    for scorer in SCORERS.values():
+        for reduction in REDUCTIONS.values():
+            if scorer.pairs and not reduction.merges:
+                continue
+            quick = scorer.name in FIRST.get(reduction.name, {"fused", "token-pairs"})
+            row = (scorer.name, reduction.name)
+            yield row if quick else also(*row)
+
+
+@pytest.fixture(autouse=True)
+def one_export(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of these models torch writes the same nodes in every opset from 18 on; only the version differs."""
+
+    def relabelled(pruned: PrunedViT, opset: int) -> onnx.ModelProto:
+        model = exported(pruned, TENSORRT.opset)
+        (standard,) = (entry for entry in model.opset_import if not entry.domain)
+        standard.version = opset
+        return model
+
+    monkeypatch.setattr(pipeline, "to_onnx", relabelled)
+
+
+@pytest.mark.ort
+@pytest.mark.parametrize(("scorer", "reduce"), [*pairs()])
+def test_it_lowers_for_every_target(scorer: str, reduce: str) -> None:
+    """Those in fp32 run, and are compared: OpenVINO's there, where it is installed, all others on ONNX Runtime."""
+    pruned = star(FAMILIES.get(scorer, "vit"), scorer, reduce)
+    images = varied_images(pruned.vit, 4)
+    with torch.inference_mode():
+        expected = pruned(images).numpy()
+    models = pipeline.lower_each(pruned, TARGETS.values(), images=images.numpy())
+    for target, model in zip(TARGETS.values(), models, strict=True):
+        lacking = target.runtime == OPENVINO.runtime and why_not(target)
+        if target.precision == Precision.FP32 and not lacking:
+            with runner_here(model.SerializeToString(), target, threads=1) as runner:
+                (result,) = runner.run({IMAGES: images.numpy()}).values()
+            np.testing.assert_allclose(result, expected, atol=1e-3 * expected.std())

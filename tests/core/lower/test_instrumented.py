@@ -1,0 +1,310 @@
+"""The variants of a shipped model, and their files."""
+
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import onnx
+import onnx_graphsurgeon as gs
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from exporter.core.base.artefact import Artefact
+from exporter.core.base.errors import ArtefactError
+from exporter.core.base.large_onnx import LEAST_BYTES, save_onnx
+from exporter.core.base.targets import ONNXRUNTIME, TENSORRT
+from exporter.core.base.tensor_names import keep_name, ranked_name
+from exporter.core.lower.instrumented import (
+    forced_model,
+    patches_for_tokens,
+    patches_from_tokens,
+    save_instrumented,
+    selection_nodes,
+    slice_selection,
+    sliced_model,
+    tracing_model,
+)
+from exporter.core.prune.pruned_vit import PrunedViT
+from exporter.core.prune.tokens import Decision
+from exporter.core.verify.onnxruntime_runner import OnnxRuntimeRunner
+from tests.core.lower.graphs import artefact, graph_of
+from tests.core.lower.graphs import run as run_graph
+from tests.core.lower.models import (
+    a_star,
+    dense,
+    lowered,
+    matching,
+    merging,
+    run,
+    star,
+    tome,
+)
+from tests.core.prune.adaptive import RATES
+from tests.vits import random_images, varied_images
+
+LAYERS, PATCHES = (1, 2, 4), 16
+
+
+def pruning(prefix: int) -> Artefact:
+    """Of a model with so many prefix tokens that prunes thrice."""
+    of = artefact(*LAYERS)
+    return replace(of, spec=replace(of.spec, num_prefix_tokens=prefix))
+
+
+def kept(of: Artefact) -> list[int]:
+    return [of.schedule.keep[layer - 1] for layer in LAYERS]
+
+
+def choosing(of: Artefact) -> gs.Graph:
+    """Each layer chooses what is fed to it; one node reads that, and gives it as it is."""
+    prefix = of.spec.num_prefix_tokens
+    nodes, inputs, outputs = [], [], []
+    for layer, count in zip(LAYERS, kept(of), strict=True):
+        fed, chosen, read = (
+            gs.Variable(name, np.int64, ["batch", prefix + count])
+            for name in (f"fed_{layer}", ranked_name(layer), f"read_{layer}")
+        )
+        for one, other in ((fed, chosen), (chosen, read)):
+            nodes.append(gs.Node("Identity", f"{other.name}/node", {}, [one], [other]))
+        inputs.append(fed)
+        outputs.append(read)
+    return gs.Graph(nodes, inputs, outputs, opset=23)
+
+
+def shown(of: Artefact, tokens: list[np.ndarray]) -> list[np.ndarray]:
+    """What `patches_from_tokens` makes of rows of tokens."""
+    graph = choosing(of)
+    patches_from_tokens(graph, of)
+    graph.outputs += [graph.tensors()[keep_name(layer)] for layer in LAYERS]
+    found = run_graph(
+        graph,
+        **{f"fed_{layer}": rows for layer, rows in zip(LAYERS, tokens, strict=True)},
+    )
+    for layer, rows in zip(LAYERS, tokens, strict=True):
+        np.testing.assert_array_equal(found[f"read_{layer}"], rows)
+    return [found[keep_name(layer)] for layer in LAYERS]
+
+
+def drawn(of: Artefact, seed: int, images: int) -> list[np.ndarray]:
+    """Rows of the tokens that reach each layer: the prefix first, then as many patches as it keeps."""
+    random = np.random.default_rng(seed)
+    prefix = of.spec.num_prefix_tokens
+    reaching = PATCHES
+    rows = []
+    for count in kept(of):
+        patches = [random.permutation(reaching)[:count] for _ in range(images)]
+        rows.append(
+            np.array([[*range(prefix), *(patch + prefix)] for patch in patches])
+        )
+        reaching = count
+    return rows
+
+
+@pytest.mark.ort
+@settings(max_examples=20)
+@given(prefix=st.integers(1, 3), seed=st.integers(0, 999), images=st.integers(1, 3))
+def test_any_order_of_tokens_means_patches_that_ascend(
+    prefix: int, seed: int, images: int
+) -> None:
+    """By what stands where in the image: a layer's survivors, counted among those of the layer before."""
+    of = pruning(prefix)
+    tokens = drawn(of, seed, images)
+    found = shown(of, tokens)
+    for image in range(images):
+        standing, reached = list(range(prefix + PATCHES)), list(range(PATCHES))
+        for rows, patches in zip(tokens, found, strict=True):
+            standing = [standing[row] for row in rows[image]]
+            survivors = sorted(place - prefix for place in standing[prefix:])
+            assert patches[image].tolist() == [
+                reached.index(survivor) for survivor in survivors
+            ]
+            reached = survivors
+
+
+@pytest.mark.ort
+def test_a_graph_that_chooses_among_patches_is_left_as_it_is() -> None:
+    text = "(float[b, 16] x) => (int64[b, 8] keep_01) { y = Relu(x) keep_01 = star.KeepTopK <k = 8> (y) }"
+    for change in (patches_from_tokens, patches_for_tokens):
+        graph = graph_of(text)
+        change(graph, artefact(1))
+        assert [node.op for node in graph.nodes] == ["Relu", "KeepTopK"]
+
+
+def sliced(pruned: PrunedViT) -> onnx.ModelProto:
+    return sliced_model(lowered(pruned))
+
+
+MODELS: dict[str, Callable[[], PrunedViT]] = {
+    **{
+        family: partial(star, family)
+        for family in ("vit", "distilled", "registers", "qk norm", "lvvit")
+    },
+    "merging": merging,
+    "merging, weighted": partial(merging, reduce="merge-weighted"),
+    "tome": tome,
+    "matching": matching,
+}
+
+
+@pytest.mark.ort
+@pytest.mark.parametrize("name", MODELS)
+def test_it_computes_what_forcing_the_first_patches_does(name: str) -> None:
+    """Of merging nothing is left, and every size is 1."""
+    pruned = MODELS[name]()
+    images = random_images(pruned.vit, 3)
+    keep = {
+        layer: Decision(torch.arange(pruned.schedule.keep[layer - 1]).expand(3, -1))
+        for layer in pruned.schedule.pruning_layers
+    }
+    with torch.inference_mode():
+        expected = pruned.trace(images, forced=keep).logits.numpy()
+    got = run(sliced(pruned), images.numpy())["logits"]
+    np.testing.assert_allclose(got, expected, atol=1e-4 * expected.std() + 1e-6)
+
+
+def test_nothing_scores_or_chooses() -> None:
+    variant = sliced(star())
+    onnx.checker.check_model(variant)
+    operators = Counter(node.op_type for node in variant.graph.node)
+    extra = operators - Counter(node.op_type for node in lowered(dense()).graph.node)
+    assert extra.keys() == {"Slice"}
+
+
+def test_the_nodes_of_selection_are_those_that_go() -> None:
+    model = lowered(star())
+    names = selection_nodes(model, sliced(star()))
+    operators = {node.name: node.op_type for node in model.graph.node}
+    gone = Counter(operators[name] for name in names)
+    assert gone["TopK"] == len(RATES)
+    assert gone["Softmax"] == len(RATES)  # the class rows
+    assert gone["Attention"] == gone["LayerNormalization"] == gone["Split"] == 0
+
+
+def test_rows_that_something_else_reads_are_refused() -> None:
+    graph = gs.import_onnx(lowered(star()))
+    rows = graph.tensors()["keep_01/rows"]
+    graph.nodes.append(
+        gs.Node(
+            "Add", "twice", inputs=[rows, rows], outputs=[gs.Variable("x", np.int64)]
+        )
+    )
+    with pytest.raises(ArtefactError, match="keep_01"):
+        slice_selection(graph, Artefact(star().vit.spec, star().schedule, ONNXRUNTIME))
+
+
+@pytest.mark.ort
+@pytest.mark.parametrize(
+    "family", ["vit", "distilled", "registers", "lvvit", "eva02, joined, rotary"]
+)
+def test_variants_show_and_take_the_survivors(family: str) -> None:
+    pruned = star(family)
+    model, images = lowered(pruned), random_images(pruned.vit, 3)
+    with torch.inference_mode():
+        trace = pruned.trace(images)
+    results = {
+        "shipped": run(model, images.numpy()),
+        "tracing": run(tracing_model(model), images.numpy()),
+    }
+    np.testing.assert_array_equal(
+        results["shipped"]["logits"], results["tracing"]["logits"]
+    )
+    keeps = {
+        f"keep_{layer:02d}": kept.index.numpy()
+        for layer, kept in trace.decisions.items()
+    }
+    for name, keep in keeps.items():
+        np.testing.assert_array_equal(results["tracing"][name], keep)
+    with OnnxRuntimeRunner(
+        forced_model(model).SerializeToString(), name="forced"
+    ) as runner:
+        assert [info.name for info in runner.inputs] == [
+            "images",
+            "keep_01",
+            "keep_02",
+            "keep_04",
+        ]
+        forced = runner.run({"images": images.numpy(), **keeps})["logits"]
+        other = {name: np.ascontiguousarray(keep[::-1]) for name, keep in keeps.items()}
+        swapped = runner.run({"images": images.numpy(), **other})["logits"]
+    np.testing.assert_allclose(forced, trace.logits.numpy(), atol=1e-4)
+    assert np.abs(swapped - forced).max() > 1e-3  # the inputs are read
+
+
+def test_a_dense_model_has_no_variants(tmp_path: Path) -> None:
+    model, path = shipped(dense(), tmp_path)
+    assert save_instrumented(path) == {}
+    for variant in (tracing_model, forced_model, sliced_model):
+        with pytest.raises(ArtefactError, match="without pruning layers"):
+            variant(model)
+
+
+BOTH = pytest.mark.parametrize("make", [star, a_star])
+
+
+def shipped(pruned: PrunedViT, folder: Path) -> tuple[onnx.ModelProto, Path]:
+    model, path = lowered(pruned), folder / "m.onnx"
+    save_onnx(model, path)
+    return model, path
+
+
+@BOTH
+def test_no_large_tensor_is_written_twice(
+    make: Callable[[], PrunedViT], tmp_path: Path
+) -> None:
+    model, path = shipped(make(), tmp_path)
+    content = path.read_bytes()
+    weights = {tensor.name: tensor.raw_data for tensor in model.graph.initializer}
+    for name in save_instrumented(path).values():
+        variant = onnx.load(tmp_path / name, load_external_data=False)
+        outside = [each for each in variant.graph.initializer if each.external_data]
+        assert len(outside) > 10
+        for tensor in outside:
+            told = {entry.key: entry.value for entry in tensor.external_data}
+            start = int(told["offset"])
+            assert told["location"] == path.name
+            assert content[start : start + int(told["length"])] == weights[tensor.name]
+        assert all(
+            len(each.raw_data) < LEAST_BYTES for each in variant.graph.initializer
+        )
+
+
+@BOTH
+@pytest.mark.ort
+def test_the_tracing_model_computes_what_is_shipped(
+    make: Callable[[], PrunedViT], tmp_path: Path
+) -> None:
+    _, path = shipped(make(), tmp_path)
+    names = save_instrumented(path)
+    images = {"images": varied_images(make().vit, 3).numpy()}
+    with (
+        OnnxRuntimeRunner(path) as one,
+        OnnxRuntimeRunner(tmp_path / names["tracing"]) as other,
+    ):
+        traced = other.run(images)
+        np.testing.assert_array_equal(one.run(images)["logits"], traced.pop("logits"))
+    with OnnxRuntimeRunner(tmp_path / names["forced"]) as forced:
+        assert {info.name for info in forced.inputs} == {"images", *traced}
+
+
+@pytest.mark.ort
+def test_static_models_for_tensorrt_have_one_of_plain_slices(tmp_path: Path) -> None:
+    for pruned, roles in (
+        (star(), ["tracing", "forced", "sliced"]),
+        (a_star(layout="padded"), ["tracing", "forced"]),
+    ):
+        save_onnx(lowered(pruned, TENSORRT), tmp_path / "m.onnx")
+        names = save_instrumented(tmp_path / "m.onnx")
+        assert list(names) == roles
+    save_onnx(lowered(star(), TENSORRT), tmp_path / "m.onnx")
+    sliced = tmp_path / save_instrumented(tmp_path / "m.onnx")["sliced"]
+    with OnnxRuntimeRunner(sliced) as runner:
+        images = varied_images(star().vit, 3).numpy()
+        assert len(runner.run({"images": images})["logits"]) == 3
+    assert not {"TopK", "GatherND"} & {
+        node.op_type for node in onnx.load(sliced).graph.node
+    }

@@ -1,0 +1,138 @@
+"""The whole lowering."""
+
+from collections import Counter
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+import torch
+
+from exporter.core.base.artefact import Artefact, artefact_of
+from exporter.core.base.errors import ModelError
+from exporter.core.base.large_onnx import save_onnx
+from exporter.core.base.records import normalise
+from exporter.core.base.targets import (
+    ONNXRUNTIME,
+    ONNXRUNTIME_FP16,
+    ONNXRUNTIME_INT8,
+    TENSORRT,
+)
+from exporter.core.base.vocabulary import InputKind
+from exporter.core.lower import pipeline
+from exporter.core.lower.pipeline import lower, lower_each
+from exporter.core.prune.pruned_vit import PrunedViT
+from exporter.core.schedule.plan import keep_everything
+from exporter.models.registry import describe
+from exporter.models.request import ModelRequest
+from tests.core.lower.models import (
+    biased_vit,
+    dense,
+    exported,
+    lowered,
+    pruned_of,
+    run,
+    star,
+)
+from tests.core.prune.adaptive import RATES
+
+
+def test_the_graph_prunes_where_the_schedule_does() -> None:
+    model = lowered(star())
+    operators = Counter(node.op_type for node in model.graph.node)
+    assert operators["TopK"] == len(RATES)
+    assert {node.domain for node in model.graph.node} == {""}
+    assert "GatherElements" not in {
+        n.op_type for n in model.graph.node if "tokens" in n.output[0]
+    }
+    names = {name for node in model.graph.node for name in node.output}
+    assert {
+        "keep_01/rows",
+        "keep_02/rows",
+        "keep_04/rows",
+        "tokens_01",
+        "context_03",
+    } <= names
+    assert "keep_03/rows" not in names
+
+
+def test_the_dense_graph_scores_nothing() -> None:
+    model = lowered(dense())
+    operators = Counter(node.op_type for node in model.graph.node)
+    assert operators["TopK"] == operators["GatherND"] == 0
+    assert operators["Softmax"] == 0
+    assert operators["Attention"] == dense().vit.spec.depth
+
+
+def test_every_size_but_the_batch_is_static() -> None:
+    model = onnx.shape_inference.infer_shapes(lowered(star()), data_prop=True)
+    for value in (*model.graph.value_info, *model.graph.input, *model.graph.output):
+        dynamic = [
+            d.dim_param
+            for d in value.type.tensor_type.shape.dim
+            if not d.HasField("dim_value")
+        ]
+        # Linear layers see the tokens of all images as one matrix.
+        assert len(dynamic) <= 1 and all(
+            size.split("*")[0] == "batch" for size in dynamic
+        ), value.name
+
+
+@pytest.mark.ort
+def test_uint8_input_holds_the_normalisation() -> None:
+    pruned = star()
+    pixels = np.random.default_rng(0).integers(0, 256, (2, 3, 32, 32), dtype=np.uint8)
+    images = normalise(pixels, pruned.vit.spec.preprocessing)
+    with torch.inference_mode():
+        expected = pruned(torch.from_numpy(images)).numpy()
+    model = lowered(pruned, input_kind=InputKind.UINT8)
+    assert model.graph.input[0].type.tensor_type.elem_type == onnx.TensorProto.UINT8
+    np.testing.assert_allclose(run(model, pixels)["logits"], expected, atol=1e-4)
+
+
+def test_metadata_says_what_the_file_is() -> None:
+    pruned = star()
+    artefact = artefact_of(lowered(pruned, TENSORRT))
+    expected = Artefact(
+        pruned.vit.spec,
+        pruned.schedule,
+        TENSORRT,
+        weights_sha256=pruned.vit.weights_sha256,
+    )
+    assert artefact == expected
+    assert artefact.method == "star"
+
+
+def test_the_same_model_gives_the_same_bytes_without_a_path(tmp_path: Path) -> None:
+    save_onnx(lower(pruned_of(biased_vit()), ONNXRUNTIME), tmp_path / "a.onnx")
+    save_onnx(lowered(star()), tmp_path / "b.onnx")
+    content = (tmp_path / "a.onnx").read_bytes()
+    assert content == (tmp_path / "b.onnx").read_bytes()
+    assert b".py" not in content
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["a.onnx", "b.onnx"]
+
+
+def test_targets_of_one_opset_share_an_export_and_nothing_else(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    targets = (ONNXRUNTIME, TENSORRT, ONNXRUNTIME_FP16, ONNXRUNTIME)
+    opsets = list[int]()
+
+    def to_onnx(pruned: PrunedViT, opset: int) -> onnx.ModelProto:
+        opsets.append(opset)
+        return exported(pruned, opset)
+
+    monkeypatch.setattr(pipeline, "to_onnx", to_onnx)
+    models = list(lower_each(star(), targets))
+    assert opsets == [23, 20]
+    assert models == [lowered(star(), target) for target in targets]
+
+
+def test_a_model_that_one_file_cannot_hold_is_not_quantized_which_is_said_before_the_export() -> (
+    None
+):
+    vit = describe(ModelRequest("vit_giant_patch14_dinov2", num_classes=10))
+    with pytest.raises(
+        ModelError, match=r"4\.\d GB of weights for .*-int8 \| need less than 2 GB"
+    ):
+        lower(PrunedViT(vit, keep_everything(vit.spec)), ONNXRUNTIME_INT8)

@@ -1,0 +1,252 @@
+"""INT8: which layers, and what is left in fp32, or for TensorRT in fp16."""
+
+import copy
+from collections import Counter
+from dataclasses import replace
+
+import numpy as np
+import onnx
+import pytest
+import torch
+
+from exporter.core.base.errors import ModelError
+from exporter.core.base.targets import (
+    ONNXRUNTIME_INT8,
+    OPENVINO_INT8,
+    OPENVINO_INT8_BF16,
+    TENSORRT_FP8,
+    TENSORRT_INT8,
+    Target,
+)
+from exporter.core.lower.number_formats import INT7, LEAST_SCALE, activations
+from exporter.core.verify.openvino_runner import OpenVinoRunner
+from exporter.engines.choice import on_this_cpu, runner_for, why_not
+from tests.core.lower.graphs import FLOATS, FP16, FP32, kinds_of
+from tests.core.lower.models import a_star, lowered, star
+from tests.openvino_nodes import executed
+from tests.vits import random_images
+
+pytestmark = pytest.mark.ort
+
+FOR_CPUS = [ONNXRUNTIME_INT8, OPENVINO_INT8, OPENVINO_INT8_BF16]
+
+
+@pytest.mark.parametrize(
+    "target", [ONNXRUNTIME_INT8, OPENVINO_INT8, TENSORRT_INT8], ids=lambda t: t.name
+)
+def test_every_linear_layer_of_a_block_is_int8_and_the_numbers_close(
+    target: Target,
+) -> None:
+    if target is OPENVINO_INT8 and (reason := why_not(target)):
+        pytest.skip(reason)
+    pruned = star()
+    images = random_images(pruned.vit, 16)
+    model = lowered(pruned, target, images=images.numpy())
+    operators = Counter(node.op_type for node in model.graph.node)
+    product = "MatMulInteger" if target.quantization == "dynamic" else "QuantizeLinear"
+    # ONNX Runtime's form has query, key and value apart; OpenVINO's has attention's four operands; TensorRT's keeps
+    # the convolution of the patches.
+    layers, embeddings = {
+        "onnxruntime": (6, 1),
+        "openvino": (4 + 4, 1),
+        "tensorrt": (4, 0),
+    }[target.runtime.name]
+    assert operators[product] == layers * pruned.vit.spec.depth + embeddings
+    assert operators["Conv"] == 1 - embeddings
+    with torch.inference_mode():
+        expected = pruned(images).numpy()
+    with runner_for(model.SerializeToString(), target, on_this_cpu(target)) as runner:
+        logits = runner.run({"images": images.numpy()})["logits"]
+    correlation = np.corrcoef(logits.ravel(), expected.ravel())[0, 1]
+    assert correlation > 0.95
+
+
+@pytest.mark.parametrize("layout", ["", "padded"])
+@pytest.mark.parametrize("target", FOR_CPUS, ids=lambda target: target.name)
+def test_no_sums_of_two_products_saturate_without_vnni(
+    target: Target, layout: str
+) -> None:
+    """Such a CPU adds two products in 16 bits: weights, keys and values have 7 bits, in a file for any CPU."""
+    pruned = a_star(layout=layout) if layout else star()
+    images = random_images(pruned.vit, 16).numpy()
+    model = lowered(pruned, replace(target, passes_after=()), images=images)
+    weights, scales = _second_operands(model)
+    assert len(weights) >= 4 * pruned.vit.spec.depth + 1
+    assert len(scales) == 2 * pruned.vit.spec.depth * (target.quantization == "qdq")
+    for weight in weights:
+        assert (
+            weight.dtype == np.int8 and np.abs(weight.astype(int)).max() <= INT7.largest
+        )
+    plain = lowered(pruned, replace(target, quantization="", passes_after=()))
+    by_image = [*activations(plain, scales, images)] if scales else []
+    for name, scale in scales.items():
+        seconds = np.stack([values[name] for values in by_image])
+        beyond = np.abs(seconds) > (INT7.largest + 0.5) * scale
+        assert beyond.mean() < 1e-3  # what its range leaves out
+
+
+def _second_operands(
+    model: onnx.ModelProto,
+) -> tuple[list[np.ndarray], dict[str, np.ndarray]]:
+    """What products have as second operands: integers of weights, and scales of activations by name."""
+    values = {
+        tensor.name: onnx.numpy_helper.to_array(tensor)
+        for tensor in model.graph.initializer
+    }
+    made = {name: node for node in model.graph.node for name in node.output}
+    weights, scales = [], {}
+    for product in model.graph.node:
+        if product.op_type not in ("MatMul", "MatMulInteger"):
+            continue
+        name = product.input[1]
+        while name in made and made[name].op_type in (
+            "DequantizeLinear",
+            "Transpose",
+            "Reshape",
+        ):
+            name = made[name].input[0]
+        if name in values and values[name].dtype != np.float32:
+            weights.append(values[name])
+        elif name in made and made[name].op_type == "QuantizeLinear":
+            scales[made[name].input[0]] = values[made[name].input[1]]
+    return weights, scales
+
+
+def test_weights_have_a_scale_for_each_column() -> None:
+    model = lowered(star(), ONNXRUNTIME_INT8)
+    values = {tensor.name: tensor for tensor in model.graph.initializer}
+    for node in model.graph.node:
+        if node.op_type == "MatMulInteger":
+            weight, zero_point = values[node.input[1]], values[node.input[3]]
+            assert weight.data_type == onnx.TensorProto.INT8
+            assert list(zero_point.dims) == [weight.dims[1]]
+
+
+@pytest.mark.parametrize("layout", ["", "padded"])
+def test_openvino_computes_attention_in_int8(layout: str) -> None:
+    """Its fused kernel takes no zero point; a softmax has steps for its own values, not for all up to 1."""
+    if reason := why_not(OPENVINO_INT8):
+        pytest.skip(reason)
+    pruned = a_star(layout=layout) if layout else star()
+    model = lowered(pruned, OPENVINO_INT8, images=random_images(pruned.vit, 16).numpy())
+    values = {
+        tensor.name: onnx.numpy_helper.to_array(tensor)
+        for tensor in model.graph.initializer
+    }
+    made = {name: node for node in model.graph.node for name in node.output}
+
+    def pair(tensor: str) -> tuple[np.ndarray, np.ndarray]:
+        """The scale and the zero point of an operand's pair, which lies before the operators that move values."""
+        node = made[tensor]
+        if node.op_type in ("Reshape", "Transpose"):
+            return pair(node.input[0])
+        assert node.op_type == "DequantizeLinear"
+        return values[node.input[1]], values[node.input[2]]
+
+    products = {
+        node.name: [pair(name) for name in node.input]
+        for node in model.graph.node
+        if _weighs(node)
+    }
+    assert len(products) == 2 * pruned.vit.spec.depth
+    zeros = {
+        name: [(str(zero.dtype), int(zero)) for _, zero in pairs]
+        for name, pairs in products.items()
+    }
+    for layer in range(1, pruned.vit.spec.depth + 1):
+        assert zeros[f"context_{layer:02d}/query_key"] == [("int8", 0)] * 2
+        assert zeros[f"context_{layer:02d}/weigh_value"] == [("uint8", 0), ("int8", 0)]
+        assert products[f"context_{layer:02d}/weigh_value"][0][0] < 1 / 255
+    with OpenVinoRunner(model.SerializeToString(), threads=1) as runner:
+        ran = executed(runner)
+    # Without VNNI both products are nodes of their own.
+    depth, apart = pruned.vit.spec.depth, (ran["MatMul", "i8"], ran["MatMul", "u8"])
+    assert ran["Subgraph", "i8"] == depth or apart == (depth, depth), ran
+
+
+def _weighs(node: onnx.NodeProto) -> bool:
+    return node.name.startswith("context_") and node.name.endswith(
+        ("query_key", "weigh_value")
+    )
+
+
+@pytest.mark.parametrize(
+    "target",
+    [OPENVINO_INT8, TENSORRT_INT8, TENSORRT_FP8],
+    ids=lambda target: target.name,
+)
+def test_ranges_need_images(target: Target) -> None:
+    message = rf"{target.precision.upper()} \| got no images \| need some .*--images"
+    with pytest.raises(ModelError, match=message):
+        lowered(star(), target)
+
+
+def for_tensorrt(family: str = "vit") -> onnx.ModelProto:
+    pruned = star(family)
+    return lowered(pruned, TENSORRT_INT8, images=random_images(pruned.vit, 8).numpy())
+
+
+def test_scales_of_tiny_weights_are_not_zero_in_fp16() -> None:
+    pruned = copy.deepcopy(star())
+    with torch.no_grad():
+        weight = pruned.vit.model.get_parameter("blocks.0.mlp.fc1.weight")
+        weight[:2] = torch.tensor([[1e-7], [0.0]])
+    model = lowered(pruned, TENSORRT_INT8, images=random_images(pruned.vit, 8).numpy())
+    values = {
+        tensor.name: onnx.numpy_helper.to_array(tensor)
+        for tensor in model.graph.initializer
+    }
+    scales = [
+        values[node.input[1]]
+        for node in model.graph.node
+        if node.op_type == "DequantizeLinear"
+    ]
+    assert scales and min(scale.min() for scale in scales) >= LEAST_SCALE
+
+
+@pytest.mark.parametrize("family", ["vit", "lvvit"])
+def test_tensorrt_gets_symmetric_pairs_in_standard_operators(family: str) -> None:
+    model = for_tensorrt(family)
+    assert [
+        (opset.domain, opset.version)
+        for opset in model.opset_import
+        if opset.domain != ""
+    ] == []
+    values = {
+        tensor.name: onnx.numpy_helper.to_array(tensor)
+        for tensor in model.graph.initializer
+    }
+    weights = 0
+    for node in model.graph.node:
+        if node.op_type in ("QuantizeLinear", "DequantizeLinear"):
+            scale, zero_point = (values[name] for name in node.input[1:])
+            assert zero_point.dtype == np.int8 and not zero_point.any()
+            # a weight: stored in INT8, a scale for each column
+            if node.input[0] in values:
+                assert values[node.input[0]].dtype == np.int8
+                assert scale.shape == values[node.input[0]].shape[1:]
+                weights += 1
+            else:
+                assert scale.ndim == 0
+    pairs = sum(node.op_type == "QuantizeLinear" for node in model.graph.node)
+    assert weights == pairs  # one of tokens for each product
+    # biases stay floats
+    assert not [name for name, value in values.items() if value.dtype == np.int32]
+
+
+def test_what_tensorrt_does_not_quantize_is_the_half_precision_graph() -> None:
+    model = for_tensorrt()
+    kinds = kinds_of(model)
+    for node in model.graph.node:
+        floats = {
+            kinds[name]
+            for name in (*node.input, *node.output)
+            if kinds.get(name) in FLOATS
+        }
+        if node.op_type in ("LayerNormalization", "TopK"):
+            assert floats <= {FP32}
+        if node.op_type in ("Softmax", "Gelu") and "class_row" not in node.name:
+            assert floats <= {FP16, FP32}
+    pairs = [node for node in model.graph.node if node.op_type == "DequantizeLinear"]
+    assert {kinds[node.output[0]] for node in pairs} == {FP16}
+    assert {kinds[name] for name in ("images", "logits")} == {FP32}

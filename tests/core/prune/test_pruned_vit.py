@@ -1,0 +1,165 @@
+"""The PyTorch reference: whole at rates of 1, and at lower rates what a plain loop computes."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+
+from exporter.core.base.errors import ScheduleError
+from exporter.core.base.vocabulary import Method
+from exporter.core.prune.pruned_vit import PrunedViT
+from exporter.core.prune.tokens import Decision
+from exporter.core.schedule.plan import keep_everything, manual_schedule
+from exporter.core.schedule.policy import resolve
+from exporter.core.schedule.prune import Prune
+from exporter.core.vit.protocol import PrunableViT, attention_half, mlp_half
+from exporter.core.vit.spec import as_it_came
+from tests.core.prune.adaptive import RATES, inter_of
+from tests.rounding import assert_networks_own
+from tests.rows import row_of
+from tests.vits import FAMILIES, make_model, make_vit, random_images
+
+DROP, MERGE = Prune("intra", reduce="drop"), Prune("intra", reduce="merge")
+TOME, A_STAR = Prune(method=Method.TOME), Prune("intra", method=Method.A_STAR)
+FORCED = pytest.mark.parametrize(
+    "settings", [DROP, MERGE, TOME], ids=["drop", "merge", "tome"]
+)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_rates_of_one_are_the_untouched_model(family: str) -> None:
+    """Bit for bit where all tokens go on to the end, to rounding where the last layer computes the read ones."""
+    vit = make_vit(family)
+    images, everything = random_images(vit, 3), as_it_came(vit)
+    for settings in (DROP, MERGE, TOME, A_STAR):
+        schedule = manual_schedule(vit.spec, {}, resolve(settings))
+        with torch.inference_mode():
+            assert torch.equal(
+                PrunedViT(everything, schedule)(images), make_model(family)(images)
+            )
+            logits = PrunedViT(vit, schedule)(images)
+        assert_networks_own(logits, vit, images)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("scorer", ["fused", "intra", "inter", "random"])
+def test_each_image_is_pruned_as_a_plain_loop_prunes_it(
+    family: str, scorer: str
+) -> None:
+    """One image at a time, scores as products of powers, positions as sets: nothing of the batched code."""
+    vit = make_vit(family)
+    inter = inter_of(vit)
+    schedule = manual_schedule(
+        vit.spec, RATES, resolve(Prune(scorer, alpha=0.3, reduce="drop"))
+    )
+    images = random_images(vit, 3)
+    with torch.inference_mode():
+        trace = PrunedViT(vit, schedule, inter).trace(images)
+        for image in range(3):
+            logits, kept = plain_loop(
+                vit, schedule.keep, images[image : image + 1], scorer, inter
+            )
+            torch.testing.assert_close(
+                trace.logits[image], logits, rtol=1e-4, atol=1e-4
+            )
+            positions = np.arange(vit.spec.num_patches)
+            for layer, survivors in trace.decisions.items():
+                positions = positions[survivors.index[image].numpy()]
+                assert set(positions.tolist()) == kept[layer]
+
+
+def plain_loop(
+    vit: PrunableViT,
+    keep: tuple[int, ...],
+    image: torch.Tensor,
+    scorer: str,
+    inter: np.ndarray,
+) -> tuple[torch.Tensor, dict[int, set[int]]]:
+    prefix, positions = vit.spec.num_prefix_tokens, list(range(vit.spec.num_patches))
+    random = np.random.default_rng(0).uniform(0.5, 1.0, inter.shape)
+    tokens, kept = vit.embed(image), {}
+    for layer, block in enumerate(vit.blocks):
+        tokens, seen = attention_half(block, tokens, torch.tensor([positions]))
+        row = row_of(seen, vit.spec.num_class_tokens)
+        if keep[layer] < len(positions):
+            intra = row[0].softmax(-1).mean(0)[prefix:].double().numpy()
+            score = {
+                "fused": intra**0.3 * inter[layer][positions] ** 0.7,
+                "intra": intra,
+                "inter": inter[layer][positions],
+                "random": random[layer][positions],
+            }[scorer]
+            best = sorted(np.argsort(-score, kind="stable")[: keep[layer]].tolist())
+            tokens = torch.cat(
+                [tokens[:, :prefix], tokens[:, [prefix + i for i in best]]], dim=1
+            )
+            positions = [positions[i] for i in best]
+            kept[layer + 1] = set(positions)
+        tokens = mlp_half(block, tokens)
+    return vit.classify(vit.norm(tokens))[0], kept
+
+
+@FORCED
+def test_forced_decisions_take_the_place_of_the_models_own(
+    tiny_vit: PrunableViT, settings: Prune
+) -> None:
+    pruned = PrunedViT(
+        tiny_vit, manual_schedule(tiny_vit.spec, RATES, resolve(settings))
+    )
+    images = random_images(tiny_vit, 2)
+    with torch.inference_mode():
+        own = pruned.trace(images)
+        forced, turned = (
+            pruned.trace(each, own.decisions) for each in (images, images.flip(0))
+        )
+        assert torch.equal(forced.logits, own.logits)
+        assert forced.gap == {} and forced.score.keys() == own.score.keys()
+        assert torch.equal(turned.decisions[1].index, own.decisions[1].index)
+        first = {
+            layer: Decision(torch.arange(made.index.shape[1]).expand(2, -1))
+            for layer, made in own.decisions.items()
+        }
+        assert not torch.allclose(pruned.trace(images, first).logits, own.logits)
+
+
+@FORCED
+def test_gradients_flow_through_pruning(tiny_vit: PrunableViT, settings: Prune) -> None:
+    model = PrunedViT(
+        tiny_vit, manual_schedule(tiny_vit.spec, RATES, resolve(settings))
+    )
+    model.requires_grad_(True)
+    model(random_images(tiny_vit, 2)).sum().backward()
+    gradient = tiny_vit.model.get_parameter("patch_embed.proj.weight").grad
+    assert gradient is not None
+    assert gradient.abs().sum() > 0
+
+
+def test_missing_or_misshapen_inter_scores_are_named(tiny_vit: PrunableViT) -> None:
+    schedule = manual_schedule(
+        tiny_vit.spec, RATES, resolve(Prune("fused", reduce="drop"))
+    )
+    with pytest.raises(ScheduleError, match="no inter-layer scores"):
+        PrunedViT(tiny_vit, schedule)
+    with pytest.raises(ScheduleError, match=r"shape \[4, 15\]"):
+        PrunedViT(tiny_vit, schedule, inter_of(tiny_vit)[:, 1:])
+
+
+def test_a_schedule_of_another_model_is_refused(tiny_vit: PrunableViT) -> None:
+    schedule = replace(keep_everything(tiny_vit.spec), num_patches=9)
+    with pytest.raises(ScheduleError, match="9 patches"):
+        PrunedViT(tiny_vit, schedule)
+
+
+def test_random_differs_by_seed_alone(tiny_vit: PrunableViT) -> None:
+    images = random_images(tiny_vit, 1)
+    kept = []
+    for seed in (0, 0, 1):
+        schedule = manual_schedule(
+            tiny_vit.spec, RATES, resolve(Prune("random", seed=seed, reduce="drop"))
+        )
+        with torch.inference_mode():
+            kept.append(
+                PrunedViT(tiny_vit, schedule).trace(images).decisions[1].index.tolist()
+            )
+    assert kept[0] == kept[1] != kept[2]

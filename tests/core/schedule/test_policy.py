@@ -1,0 +1,174 @@
+"""What settings mean: nothing is left open, and what they need is known."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from exporter.core.base.errors import RecipeError
+from exporter.core.base.vocabulary import Method
+from exporter.core.schedule.methods import (
+    DROP,
+    FUSED,
+    INTRA,
+    MERGE,
+    MERGE_WEIGHTED,
+    PAIRS,
+    TOKEN_PAIRS,
+)
+from exporter.core.schedule.plan import manual_schedule
+from exporter.core.schedule.policy import (
+    OF_MODEL,
+    UNSAID,
+    Given,
+    MacShare,
+    Need,
+    Rates,
+    Rho,
+    ScaledRates,
+    check_needs,
+    resolve,
+)
+from exporter.core.schedule.prune import Prune
+from exporter.core.vit.protocol import PrunableViT
+
+
+@pytest.mark.parametrize(
+    ("settings", "expected"),
+    [
+        ({}, (Method.MATCHING, TOKEN_PAIRS, MERGE_WEIGHTED, "stretched")),
+        ({"reduce": "merge"}, (Method.MATCHING, TOKEN_PAIRS, MERGE, "stretched")),
+        ({"alpha": 0.5}, (Method.STAR, FUSED, DROP, "acs")),
+        ({"scorer": "intra"}, (Method.STAR, INTRA, DROP, "acs")),
+        ({"method": "tome"}, (Method.TOME, PAIRS, MERGE_WEIGHTED, "constant")),
+        (
+            {"method": "star", "counts": "stretched"},
+            (Method.STAR, FUSED, DROP, "stretched"),
+        ),
+    ],
+)
+def test_what_is_not_said_is_the_methods_default(
+    settings: dict[str, Any], expected: tuple[Any, ...]
+) -> None:
+    policy = resolve(Prune(**settings))
+    assert (policy.method, policy.scorer, policy.reduction, policy.counts) == expected
+
+
+@pytest.mark.parametrize(
+    ("settings", "exponent"),
+    [
+        ({"mac_reduction": 0.2}, 1.0),
+        ({"mac_reduction": 0.6}, 1.0),
+        ({"mac_reduction": 0.95}, 0.7),
+        ({"mac_reduction": 0.6, "exponent": 0.5}, 0.5),
+        ({"rho": 0.5}, 1.0),
+        ({"rho": 0.5, "exponent": 0.7}, 0.7),
+        ({"method": "tome", "mac_reduction": 0.6}, 1.0),
+    ],
+)
+def test_an_exponent_that_is_not_said_follows_from_the_share(
+    settings: dict[str, Any], exponent: float
+) -> None:
+    assert resolve(Prune(**settings)).exponent == exponent
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        ({"method": "tome", "rho": 0.5}, "0.7 for counts constant"),
+        ({"rates": {2: 0.5}}, "0.7 beside rates"),
+    ],
+)
+def test_an_exponent_that_nothing_reads_is_refused(
+    settings: dict[str, Any], words: str
+) -> None:
+    with pytest.raises(RecipeError, match=words):
+        resolve(Prune(exponent=0.7, **settings))
+
+
+@pytest.mark.parametrize(
+    ("settings", "merges"),
+    [
+        ({"mac_reduction": 0.7}, False),
+        ({"mac_reduction": 0.8}, True),
+        ({"mac_reduction": 0.8, "merge_embedded": False}, False),
+        ({"mac_reduction": 0.8, "method": "tome", "counts": "stretched"}, False),
+        ({"rho": 0.5}, False),
+        ({"rho": 0.5, "merge_embedded": True}, True),
+    ],
+)
+def test_embedded_patches_merge_where_much_is_saved(
+    settings: dict[str, Any], merges: bool
+) -> None:
+    assert resolve(Prune(**settings)).merges_embedded is merges
+
+
+def test_a_models_alpha_holds_unless_one_is_said(tiny_vit: PrunableViT) -> None:
+    spec = replace(tiny_vit.spec, default_alpha=0.3)
+    policy = resolve(Prune())
+    assert (policy.alpha, policy.alpha_for(spec)) == (OF_MODEL, 0.3)
+    assert resolve(Prune(alpha=0.0)).alpha_for(spec) == 0.0
+
+
+def test_a_number_stands_alone_or_scales_rates(tiny_vit: PrunableViT) -> None:
+    schedule = manual_schedule(
+        tiny_vit.spec, {2: 0.5}, resolve(Prune("intra", seed=3, round_to=2))
+    )
+    assert resolve(Prune()).amount == UNSAID
+    assert resolve(Prune(rho=0.5)).amount == Rho(0.5)
+    assert resolve(Prune(rates={2: 0.5})).amount == Rates({2: 0.5})
+    scaled = ScaledRates(Rates({2: 0.5}), MacShare(0.3))
+    assert resolve(Prune(rates={2: 0.5}, mac_reduction=0.3)).amount == scaled
+    policy = resolve(Prune(rho=0.5, seed=7), schedule)
+    assert policy.amount == ScaledRates(Given(schedule), Rho(0.5))
+    assert (policy.scorer, policy.seed, policy.round_to) == (INTRA, 3, 2)
+
+
+@pytest.mark.parametrize(
+    ("settings", "needs"),
+    [
+        ({"rho": 0.5}, set()),
+        ({"method": "star", "rho": 0.5}, {Need.ACS, Need.INTER}),
+        ({"scorer": "intra", "rho": 0.5}, {Need.ACS}),
+        ({"scorer": "intra", "counts": "stretched", "rho": 0.5}, set()),
+        ({"scorer": "intra", "rates": {2: 0.5}, "rho": 0.5}, set()),
+        ({"scorer": "intra", "method": "a-star", "rho": 0.5}, {Need.ACS}),
+        (
+            {
+                "scorer": "intra",
+                "method": "a-star",
+                "rates": {2: 0.5},
+                "mac_reduction": 0.3,
+            },
+            {Need.COST},
+        ),
+        ({"refit": True, "rates": {2: 0.5}}, {Need.REFIT}),
+    ],
+)
+def test_what_a_schedule_needs(settings: dict[str, Any], needs: set[Need]) -> None:
+    assert resolve(Prune(**settings)).needs == needs
+
+
+def test_a_schedule_of_inter_layer_scores_needs_the_same_ones(
+    tiny_vit: PrunableViT,
+) -> None:
+    schedule = manual_schedule(tiny_vit.spec, {2: 0.5}, resolve(Prune("inter")))
+    drawn = replace(schedule, inter_sha256="some digest")
+    assert resolve(Prune(), drawn).needs == {Need.INTER, Need.SAME_INTER}
+    assert resolve(Prune(rho=0.5), drawn).needs == {Need.INTER}
+
+
+def test_the_first_need_that_nothing_meets_is_the_error() -> None:
+    needs = frozenset({Need.REFIT, Need.ACS})
+    with pytest.raises(
+        RecipeError, match=r"--images \| got nothing \| .* to calibrate on"
+    ):
+        check_needs(needs, images=False, calibration=False)
+    with pytest.raises(RecipeError, match=r"--images \| got nothing \| .* to refit on"):
+        check_needs(needs, images=False, calibration=True)
+    check_needs(needs, images=True, calibration=False)
+    with pytest.raises(
+        RecipeError, match=r"--calibration \| got nothing \| need the calibration"
+    ):
+        check_needs(frozenset({Need.SAME_INTER}), images=True, calibration=False)
+    check_needs(frozenset({Need.SAME_INTER}), images=False, calibration=True)

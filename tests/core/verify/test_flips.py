@@ -1,0 +1,177 @@
+"""Decision sets that differ: by a tie, by nearly one, in truth, and what follows from a flip further down."""
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+
+from exporter.core.base.errors import ParityError
+from exporter.core.verify.decisions import compare_layers
+from tests.core.verify.models import (
+    Array,
+    compared,
+    failing,
+    images,
+    pruned_family,
+    with_outputs,
+)
+
+
+def cut_at(margin: float) -> Callable[[int], Array]:
+    """Images in whose first one the k-th and the (k+1)-th patch of layer 2 lie 2 x margin apart."""
+
+    def make(seed: int) -> Array:
+        batch = images(seed=seed)
+        score = batch[0, 0].reshape(-1)
+        tenth, eleventh = np.argsort(-score)[9:11]
+        score[[tenth, eleventh]] = 1.5, 1.5 - 2 * margin
+        batch[0, 0] = score.reshape(batch[0, 0].shape)
+        return batch
+
+    return make
+
+
+def swap_at_the_cut(layer: int, score: Array) -> Array:
+    """Exchange the last patch kept and the first one dropped, in image 0."""
+    if layer == 2:
+        pair = np.argsort(-score[0], kind="stable")[9:11]
+        score[0, pair] = score[0, pair[::-1]]
+        if score[0, pair[0]] == score[0, pair[1]]:
+            score[0, pair[1]] += 1e-3
+    return score
+
+
+@pytest.mark.parametrize(
+    ("margin", "passes"), [(0.0, True), (1e-6, True), (1e-4, False), (0.1, False)]
+)
+def test_a_flip_is_forgiven_only_near_the_cut(margin: float, passes: bool) -> None:
+    report = compared(pruned_family(swap_at_the_cut), cut_at(margin)(0))
+    assert report.flipped_images == 1
+    assert report.largest_flip_margin == pytest.approx(margin, abs=1e-7)
+    assert failing(report) == ([] if passes else ["kept_sets"])
+    assert report.passed is passes
+
+
+def test_a_flip_leaves_the_other_images_and_the_forced_indices_to_the_arithmetic() -> (
+    None
+):
+    report = compared(pruned_family(swap_at_the_cut), cut_at(0.0)(0))
+    assert report.outputs[0].max_abs_diff == 0.0
+    assert report.outputs[0].max_abs_diff_forced == 0.0
+    assert next(
+        check.detail for check in report.checks if check.name == "logits"
+    ).startswith("5 of 6")
+
+
+def test_where_every_image_flips_the_logits_are_those_of_forced_indices() -> None:
+    report = compared(pruned_family(swap_at_the_cut), cut_at(0.0)(0)[:1])
+    (logits,) = report.outputs
+    assert logits.max_abs_diff is None
+    assert logits.max_abs_diff_forced == 0.0
+    assert logits.agreement.value is None
+    assert not set(failing(report)) & {"logits", "forced_logits", "top1"}
+    assert report.outputs[0].agreement_all.value is not None
+
+
+def test_only_the_first_flipped_layer_of_an_image_counts() -> None:
+    batch = cut_at(0.0)(0)
+    report = compared(pruned_family(swap_at_the_cut), batch)
+    first, second = report.layers
+    assert first.flipped_images == 1
+    assert first.differing_images == 1
+    assert first.largest_flip_margin == 0.0
+    assert (second.flipped_images, second.largest_flip_margin) == (0, None)
+    assert first.kept_set_overlap == pytest.approx((5 + 9 / 11) / 6)
+    assert report.kept_set_overlap == min(
+        first.kept_set_overlap, second.kept_set_overlap
+    )
+
+
+def test_a_score_of_minus_infinity_has_a_finite_margin() -> None:
+    score = np.array([[0.0, -np.inf, -np.inf]], np.float32)
+    reference = {"score_01": score, "keep_01": np.array([[0, 1]])}
+    (tie,) = compare_layers([1], reference, {"keep_01": np.array([[0, 2]])}, {})
+    (truth,) = compare_layers([1], reference, {"keep_01": np.array([[1, 2]])}, {})
+    assert tie.margin.tolist() == [0.0]
+    assert 1e30 < truth.margin[0] < np.inf
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "message"),
+    [
+        ("keep_02", np.arange(10)[::-1], "out of order"),
+        ("keep_02", np.arange(10) + 7, "out of order or range"),
+        ("score_02", np.full(16, np.nan), "NaN"),
+        ("score_02", np.full(16, np.inf), "NaN"),
+        ("score_02", np.arange(16) % 5, "before a better one"),
+    ],
+)
+def test_a_reference_that_contradicts_itself_is_refused(
+    name: str, value: Array, message: str
+) -> None:
+    family = pruned_family()
+    with_outputs(
+        family.reference, lambda results: results[name].__setitem__(slice(None), value)
+    )
+    with pytest.raises(ParityError, match=message):
+        compared(family)
+
+
+def test_scores_of_another_layer_are_no_scores_of_this_one() -> None:
+    reference = {
+        "score_01": np.array([[2.0, 1.0]], np.float32),
+        "keep_01": np.array([[0]]),
+        "score_02": np.array([[2.0, 1.0]], np.float32),
+        "keep_02": np.array([[0]]),
+    }
+    with pytest.raises(ParityError, match="2 scores"):
+        compare_layers([1, 2], reference, reference, {})
+
+
+def adaptive(
+    score: list[list[float]], keep: list[list[int]], count: list[int]
+) -> dict[str, np.ndarray]:
+    return {
+        "score_01": np.log(np.array(score, np.float32)),
+        "keep_01": np.array(keep),
+        "count_01": np.array(count),
+    }
+
+
+def test_images_may_keep_different_numbers_of_patches() -> None:
+    reference = adaptive(
+        [[0.5, 0.3, 0.1, 0.1], [0.1, 0.7, 0.1, 0.1]], [[0, 1], [1, 0]], [2, 1]
+    )
+    tested = {"keep_01": np.array([[0, 1, 2], [1, 0, 0]]), "count_01": np.array([3, 1])}
+    (result,) = compare_layers([1], reference, tested, {1: 0.79})
+    assert result.flipped.tolist() == [True, False]
+    assert result.malformed.tolist() == [False, False]
+    assert result.overlap.tolist() == [2 / 3, 1.0]
+    assert result.kept.tolist() == [2, 1]
+    # 0.8 of the mass stands before the third
+    np.testing.assert_allclose(result.margin[0], 0.01, atol=1e-4)
+
+
+def test_padding_is_in_no_set() -> None:
+    reference = adaptive([[0.5, 0.3, 0.1, 0.1]], [[1, 3]], [1]) | {
+        "score_01": np.array([[0.0, 9.0, 0.0, 0.0]])
+    }
+    (result,) = compare_layers(
+        [1],
+        reference,
+        {"keep_01": np.array([[1, 0]]), "count_01": np.array([1])},
+        {1: 0.5},
+    )
+    assert not result.differs.any()
+
+
+@pytest.mark.parametrize(
+    ("keep", "count"), [([[1, 0]], [2]), ([[0, 1]], [0]), ([[0, 9]], [2])]
+)
+def test_a_row_that_is_no_set_is_malformed(
+    keep: list[list[int]], count: list[int]
+) -> None:
+    reference = adaptive([[0.5, 0.3, 0.1, 0.1]], [[0, 1]], [2])
+    tested = {"keep_01": np.array(keep), "count_01": np.array(count)}
+    (result,) = compare_layers([1], reference, tested, {1: 0.7})
+    assert result.malformed.tolist() == [True]

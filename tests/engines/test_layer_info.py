@@ -1,0 +1,186 @@
+"""The layers of an engine, and their audit."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from exporter.core.base.errors import ArtefactError
+from exporter.core.base.targets import TENSORRT
+from exporter.engines.layer_info import (
+    UNSTATED,
+    audit,
+    broken_promises,
+    explain_audit,
+    layers_path,
+    read_layers,
+    saved_layers,
+)
+
+DYNAMIC = {"Format/Datatype": "N/A due to dynamic shapes"}
+
+
+def written(described: dict[str, Any], tactic: str = "") -> str:
+    """The dtype of a layer's one output."""
+    layer = {
+        "Name": "gemm",
+        "LayerType": "gemm",
+        "Outputs": [{"Name": "t", **described}],
+    }
+    told = {**layer, "TacticName": tactic} if tactic else layer
+    (found,) = read_layers(json.dumps({"Layers": [told], "Bindings": []}))
+    return found.writes[0].dtype
+
+
+@pytest.mark.parametrize(
+    ("described", "dtype"),
+    [
+        ({"Format/Datatype": "Row major linear FP16 format"}, "fp16"),
+        ({"Format/Datatype": "Half"}, "fp16"),  # 10
+        ({"Format": "Row major linear", "Datatype": "BFloat16"}, "bf16"),  # 11
+        # 11, an input or output of the engine
+        ({"Format": "Row major linear", "DataType": "Float"}, "fp32"),
+        (
+            {
+                "Format/Datatype": "Thirty-two wide channel vectorized row major Int8 format"
+            },
+            "int8",
+        ),
+        ({"Format": "N/A", "Datatype": "UInt8"}, "uint8"),
+        ({"Datatype": "Float8"}, "fp8"),
+        ({"Datatype": "FP4"}, "fp4"),
+        ({"Datatype": "Int4"}, "int4"),
+        (DYNAMIC, UNSTATED),
+        ({}, UNSTATED),
+    ],
+    ids=str,
+)
+def test_a_tensor_s_type(described: dict[str, Any], dtype: str) -> None:
+    assert written(described) == dtype
+
+
+@pytest.mark.parametrize(
+    ("tactic", "dtype"),
+    {
+        "sm80_xmma_gemm_f16f16_f16f32_f32_tn_n_tilesize64x64x64_stage5_warpsize2x2x1_tensor16x8x16": "fp16",
+        "sm90_xmma_gemm_bf16bf16_bf16f32_f32_tn_n_tilesize128x128x64": "bf16",
+        "sm80_xmma_gemm_i8i8_i8i32_f32_tn_n_tilesize128x64x64_stage3": "int8",
+        "sm80_xmma_gemm_f32f32_tf32f32_f32_nn_n_tilesize64x128x16": "fp32",
+        "ampere_h16816gemm_128x64_ldg8_stages_64x3_tn": "fp16",
+        "sm89_xmma_gemm_e4m3e4m3_e4m3f32_f32_tn_n": "fp8",
+        "_gemm_mha_v2_0xbcebb2": UNSTATED,
+    }.items(),
+)
+def test_the_kernel_s_type_where_the_tensor_s_is_not_told(
+    tactic: str, dtype: str
+) -> None:
+    assert written(DYNAMIC, tactic) == dtype
+    assert written({"Datatype": "Half"}, tactic) == "fp16"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "[]",
+        "{}",
+        '{"Layers": []}',
+        '{"Layers": ["conv1", "conv2"], "Bindings": []}',
+    ],
+)
+def test_no_detail(text: str) -> None:
+    with pytest.raises(ArtefactError, match="verbosity DETAILED"):
+        read_layers(text)
+
+
+def test_the_layers_that_build_saved(tmp_path: Path) -> None:
+    engine = tmp_path / "m.engine"
+    profiles = [{"Layers": [{"Name": name}]} for name in ("a", "b")]
+    layers_path(engine).write_text(json.dumps({"profiles": profiles}))
+    assert [saved_layers(engine, profile)[0].name for profile in (0, 1)] == ["a", "b"]
+    # the second is an earlier version's
+    for wrong, profile in (({"profiles": profiles}, 2), ({"Layers": []}, 0)):
+        layers_path(engine).write_text(json.dumps(wrong))
+        with pytest.raises(ArtefactError, match="the layers of each profile"):
+            saved_layers(engine, profile)
+
+
+def tensor(described: str) -> dict[str, Any]:
+    return {
+        "Name": "t",
+        "Location": "Device",
+        "Dimensions": [8, 3, 197, 64],
+        "Format/Datatype": described,
+    }
+
+
+def layer(name: str, nodes: list[str], writes: str, tactic: str = "") -> dict[str, Any]:
+    return {
+        "Name": name,
+        "LayerType": "kgen",
+        "Inputs": [tensor(writes)],
+        "Outputs": [tensor(writes)],
+        "TacticName": tactic,
+        "StreamId": 0,
+        "Metadata": "\x1e".join(f"[ONNX Layer: {node}]" for node in nodes),
+    }
+
+
+def attention(block: int) -> list[str]:
+    return [
+        f"context_{block:02d}/{part}"
+        for part in ("query_key", "softmax", "weigh_value")
+    ]
+
+
+ENGINE = {
+    "Layers": [
+        layer("_gemm_mha_v2_myl0_4", attention(1), "Half", "_gemm_mha_v2_0xbcebb2"),
+        layer("__myl_ResMul_myl0_5", attention(2)[:1], "Row major linear FP16 format"),
+        layer("__myl_MaxrSubExpSumDivMul_myl0_6", attention(2)[1:2], "Float"),
+        layer("sm80_xmma_gemm_myl0_7", attention(2)[2:], "Row major linear FP32"),
+        layer("TopK", ["keep_02/by_score"], "N/A due to dynamic shapes"),
+    ],
+    "Bindings": ["images", "logits"],
+}
+
+
+def test_dtypes_and_fusions() -> None:
+    result = audit(read_layers(json.dumps(ENGINE)), blocks=(1, 2, 3))
+    assert result.written == {"fp16": 2, "fp32": 2, "unknown": 1}
+    assert result.fused_kernels == 1
+    assert [block.fused for block in result.blocks] == [1, 0, 0]
+    assert result.unfused == (2, 3)
+
+
+def test_lines_name_the_block_that_lost_its_fusion() -> None:
+    lines = explain_audit(audit(read_layers(json.dumps(ENGINE)), blocks=(1, 2, 3)))
+    assert lines[-2].startswith(
+        "block 2: attention is not fused: __myl_ResMul_myl0_5, "
+    )
+    assert lines[-1] == "block 3: attention is not fused: no layer that names its nodes"
+
+
+def test_a_kernel_of_half_the_attention_is_no_fusion() -> None:
+    half = {"Layers": [layer("_gemm_mha_v2_myl0_4", attention(1)[1:], "Half")]}
+    assert audit(read_layers(json.dumps(half)), blocks=(1,)).unfused == (1,)
+
+
+def test_blocks_without_attention_are_not_asked_for() -> None:
+    half = {"Layers": [layer("_gemm_mha_v2_myl0_4", attention(2), "Half")]}
+    assert audit(read_layers(json.dumps(half)), blocks=(2,)).unfused == ()
+
+
+def test_activations_of_more_than_twice_the_memory_of_dense_break_a_promise() -> None:
+    dense, largest, larger = (
+        audit((), (), mebibytes * 2**20) for mebibytes in (10, 20, 21)
+    )
+    assert not broken_promises(largest, TENSORRT, dense)
+    assert broken_promises(larger, TENSORRT, dense) == (
+        "activations take 21.0 MiB, more than 2 times the 10.0 MiB of dense",
+    )
+    of_a_toy = audit((), (), 2**20)
+    assert not broken_promises(of_a_toy, TENSORRT, audit((), (), 2**17))
+    assert not broken_promises(larger, TENSORRT)
+    assert not broken_promises(larger, TENSORRT, audit((), ()))

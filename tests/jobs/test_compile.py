@@ -1,0 +1,180 @@
+"""The whole way for a model in memory: the stages in their order, and a folder that its own check accepts."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from exporter.core.base.artefact import read_lowered
+from exporter.core.base.progress import CallbackStages
+from exporter.core.base.targets import OPENVINO_BF16
+from exporter.core.vit.protocol import PrunableViT
+from exporter.engines.choice import RunSettings
+from exporter.jobs.compile import compile_model
+from exporter.jobs.evaluate import evaluate_models
+from exporter.jobs.predicting import models_at
+from exporter.serve.check import check_folder
+from exporter.serve.export_folder import read_checksums
+from tests.commands import recipe_with
+from tests.folders import write_folder
+from tests.vits import make_vit
+
+
+@pytest.mark.ort
+def test_a_model_in_memory(
+    tiny_vit: PrunableViT, image_folder: Path, tmp_path: Path
+) -> None:
+    """Into the folder of an earlier compilation, of another target."""
+    write_folder(tmp_path / "out", OPENVINO_BF16)
+    (tmp_path / "out/notes.txt").write_text("mine")
+    recipe = recipe_with(
+        images=image_folder, rho=0.5, scorer="intra", rounds=0, threads=1
+    )
+    stages: dict[str, int] = {}
+    report = compile_model(
+        recipe,
+        tmp_path / "out",
+        tiny_vit,
+        CallbackStages(lambda *told: stages.update([told[:2]])),
+    )
+    assert list(stages) == [
+        "calibration",
+        "export, dense",
+        "export, star",
+        "answers of PyTorch",
+        "parity, dense",
+        "parity, star",
+        "agreement of classes",
+        "report",
+    ]
+    assert report.passed
+    assert (report.speed, report.accuracy) == (None, None)
+    assert (report.schedule.method, report.schedule.rho) == ("star", 0.5)
+    assert report.calibration is not None and report.calibration.images == 6
+    assert report.gmacs.pruned < report.gmacs.dense
+    assert len(report.examples) == 6 and report.pair is not None
+    assert report.file_bytes == {
+        role: (tmp_path / "out" / name).stat().st_size
+        for role, name in report.files.items()
+    }
+    page = (tmp_path / "out/report.html").read_text(encoding="utf-8")
+    assert page.count("<figure") == 6 and 'class="script"' in page
+    assert (
+        json.loads((tmp_path / "out/report.json").read_text())["files"] == report.files
+    )
+    assert check_folder(tmp_path / "out", RunSettings(threads=1)).passed
+    files = {path for path in (tmp_path / "out").rglob("*") if path.is_file()}
+    listed = read_checksums(tmp_path / "out")
+    assert files == {
+        tmp_path / "out" / name for name in (*listed, "SHA256SUMS", "notes.txt")
+    }
+    assert listed.keys() >= {
+        "calibration.safetensors",
+        "report.html",
+        "inputs/images.batch1.bin",
+    }
+
+
+@pytest.mark.ort
+def test_a_model_without_class_names_gets_those_of_the_images(
+    image_folder: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    vit, names = make_vit(num_classes=2), ("class_0", "class_1")
+    recipe = recipe_with(
+        images=image_folder, rho=0.5, scorer="intra", rounds=0, threads=1
+    )
+    report = compile_model(recipe, tmp_path / "out", vit)
+    assert report.class_names == names and vit.spec.class_names == ()
+    for name in report.files.values():
+        assert read_lowered(tmp_path / "out" / name).artefact.spec.class_names == names
+    decided = (
+        "the order of the folders decides, 'class_0' is class 0, 'class_1' is class 1"
+    )
+    assert f"{image_folder}: the model has no class names: {decided}" in caplog.text
+    assert report.sources.class_names == "the classes of the images"
+
+
+@pytest.mark.ort
+def test_class_names_reach_the_deployment_machine(
+    tiny_vit: PrunableViT,
+    image_folder: Path,
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """The report, model.json and each file have them, and `eval` of the folder goes by them."""
+    names = ("a", "class_1", "b", "class_0", "c", "d", "e")
+    tiny_vit.spec = replace(tiny_vit.spec, class_names=names)
+    recipe = recipe_with(
+        images=image_folder, rho=0.5, scorer="intra", rounds=0, threads=1
+    )
+    report = compile_model(recipe, tmp_path / "out", tiny_vit)
+    assert report.class_names == names and report.accuracy is not None
+    assert f"{image_folder}: images of 2 of the model's 7 classes" in caplog.text
+    assert json.loads((tmp_path / "out/model.json").read_text())["class_names"] == list(
+        names
+    )
+    for name in report.files.values():
+        assert read_lowered(tmp_path / "out" / name).artefact.spec.class_names == names
+    result, _ = evaluate_models(
+        models_at([tmp_path / "out"], RunSettings()), image_folder
+    )
+    assert result.models["dense"].accuracy == report.accuracy.dense
+
+
+@pytest.mark.ort
+def test_why_there_is_no_accuracy_is_said(
+    tiny_vit: PrunableViT,
+    image_folder: Path,
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    recipe = recipe_with(
+        images=image_folder, rho=0.5, scorer="intra", rounds=0, threads=1
+    )
+    assert compile_model(recipe, tmp_path / "out", tiny_vit).accuracy is None
+    expected = (
+        f"{image_folder}: 2 class folders ('class_0', 'class_1'), and the model has 7 classes: accuracy is not "
+        "measured (--class-map FILE gives their indices)"
+    )
+    assert [
+        record.getMessage()
+        for record in caplog.records
+        if record.name.startswith("exporter")
+    ] == [expected]
+
+
+@pytest.mark.ort
+def test_a_refitted_model(tiny_vit: PrunableViT, tmp_path: Path) -> None:
+    """It is held to its own reference; its dense model has the weights as they were trained.
+
+    Images to evaluate on judge: here noise, as are those that are read.
+    """
+    images, judges = tmp_path / "images", tmp_path / "judges"
+    for place, count in ((images, 72), (judges, 40)):
+        place.mkdir()
+        for at in range(count):
+            pixels = np.random.default_rng(at).integers(0, 256, (40, 40, 3), np.uint8)
+            Image.fromarray(pixels).save(place / f"{at:02}.png")
+    recipe = recipe_with(
+        images=images, eval_images=judges, rho=0.5, refit=True, rounds=0, threads=1
+    )
+    report = compile_model(recipe, tmp_path / "out", tiny_vit)
+    assert report.passed and report.refit is not None
+    assert (report.refit.read, report.refit.held_out) == (72, 40)
+    assert f"Refit: {report.refit.words}." in (tmp_path / "out/report.html").read_text(
+        encoding="utf-8"
+    )
+    files = [
+        read_lowered(tmp_path / "out" / name).artefact for name in report.files.values()
+    ]
+    dense, pruned = sorted(files, key=lambda each: each.prunes)
+    assert (
+        dense.trained_sha256
+        == pruned.refit_of
+        == dense.weights_sha256
+        == tiny_vit.weights_sha256
+    )
+    assert check_folder(tmp_path / "out", RunSettings()).passed

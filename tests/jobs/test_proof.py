@@ -1,0 +1,328 @@
+"""The checks of a compilation on two lowered models, without lowering them again."""
+
+from pathlib import Path
+
+import onnx
+import pytest
+import torch
+
+from exporter.core.base.artefact import LoweredFile, read_pair
+from exporter.core.base.records import Pair
+from exporter.core.base.targets import ONNXRUNTIME, ONNXRUNTIME_FP16, TENSORRT, Target
+from exporter.core.base.vocabulary import InputKind
+from exporter.core.prune.pruned_vit import PrunedViT
+from exporter.core.vit.spec import as_it_came
+from exporter.data.batches import first_images
+from exporter.data.images import ImageFolder, list_images
+from exporter.jobs import proof as proof_module
+from exporter.jobs import steps
+from exporter.jobs.network import Network
+from exporter.jobs.proof import pictures_of, prove, references_of
+from exporter.jobs.recipe import Lowering, Measuring, Recipe
+from exporter.jobs.steps import load_model
+from exporter.jobs.variant import Variant
+from exporter.measure.accuracy import Accuracy
+from exporter.processes import Processes
+from exporter.report.page import Picture, save_page
+from exporter.report.record import Report
+from tests.core.lower.models import a_star, dense, lowered, star
+from tests.digits import digits
+from tests.vits import make_images
+
+QUIET = Measuring(batch=2, rounds=0, threads=1)
+
+
+def lowered_pair(
+    folder: Path,
+    pruned: PrunedViT,
+    target: Target = ONNXRUNTIME,
+    unpruned: PrunedViT | None = None,
+) -> Pair[LoweredFile]:
+    """Both models in a folder; each is one of `tests.core.lower.models`."""
+    for name, model in (("dense", unpruned or dense()), ("pruned", pruned)):
+        onnx.save(lowered(model, target), folder / f"{name}.onnx")
+    return read_pair(Pair(folder / "dense.onnx", folder / "pruned.onnx"))
+
+
+def proved(
+    pruned: PrunedViT,
+    pair: Pair[LoweredFile],
+    found: ImageFolder,
+    reference: PrunedViT | None = None,
+    *,
+    measuring: Measuring = QUIET,
+    noise: bool = False,
+) -> Report:
+    """The proof of a pair on the first images of a folder, which is evaluated too."""
+    unpruned, variant = variants_of(reference or dense(), pruned, pair, measuring)
+    pixels = first_images(found.files, pruned.vit.spec.preprocessing, "float32", 3)
+    references = [*references_of(unpruned, [variant], pixels)]
+    (proof,) = prove(unpruned, [variant], references, None if noise else found)
+    return proof
+
+
+def variants_of(
+    unpruned: PrunedViT,
+    pruned: PrunedViT,
+    pair: Pair[LoweredFile],
+    measuring: Measuring,
+) -> tuple[Variant, Variant]:
+    """The dense and the pruned variant of a network, whose links are already made."""
+    network = Network(Recipe(measure=measuring), model=pruned.vit)
+    variants = []
+    for model, file in ((unpruned, pair.dense), (pruned, pair.pruned)):
+        variant = Variant(network, None, Lowering(file.artefact.target.name))
+        links = {"schedule": model.schedule, "_refitted": (model, None), "file": file}
+        vars(variant).update(links)
+        variants.append(variant)
+    return variants[0], variants[1]
+
+
+@pytest.mark.parametrize(
+    ("hits", "images", "classes", "is_told"),
+    [
+        (15, 200, 10, True),
+        (28, 200, 10, True),  # 14 %, whose 95 % interval has 10 %
+        (40, 200, 10, False),
+        (3, 40, 10, False),  # too few images to tell
+        (0, 1000, 1000, True),
+        (10, 1000, 1000, False),
+    ],
+)
+def test_a_model_that_is_no_better_than_guesses_is_named(
+    hits: int,
+    images: int,
+    classes: int,
+    is_told: bool,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    accuracy = Accuracy.of(top1_hits=hits, top5_hits=hits, images=images)
+    folder = ImageFolder(Path("photos"), ())
+    proof_module._warn_of_guesses(accuracy, classes, folder)
+    start = f"photos: the unpruned model is right on {100 * accuracy.top1:.2f} % of"
+    assert len(caplog.messages) == is_told
+    assert all(line.startswith(start) for line in caplog.messages)
+
+
+def test_the_dense_model_has_the_classes_of_the_model_as_it_came() -> None:
+    """So `compile` shows one top-1 for both: no output reads what the last layer leaves out."""
+    vit = load_model("digits_vit")
+    images = first_images(
+        list_images(digits() / "held_out").files, vit.spec.preprocessing, "float32", 200
+    )
+    assert vit.spec.lone_layer
+    with torch.inference_mode():
+        pixels = torch.from_numpy(images)
+        ours, owners = (steps.dense(model)(pixels) for model in (vit, as_it_came(vit)))
+        own_network = vit.model(pixels)
+    torch.testing.assert_close(ours, own_network, rtol=1e-4, atol=1e-4)
+    assert ours.argmax(1).tolist() == owners.argmax(1).tolist()
+    assert ours.argmax(1).tolist() == own_network.argmax(1).tolist()
+
+
+def pictures(
+    pair: Pair[LoweredFile], proof: Report, folder: ImageFolder
+) -> list[Picture]:
+    _, variant = variants_of(dense(), star(), pair, QUIET)
+    (drawn,) = pictures_of([proof], [variant], folder)
+    return drawn
+
+
+@pytest.mark.ort
+@pytest.mark.parametrize("labelled", [True, False])
+def test_what_labels_and_rounds_add(tmp_path: Path, labelled: bool) -> None:
+    spec = star().vit.spec
+    images = make_images(tmp_path / "images", classes=spec.num_classes, each=1)
+    (images / "class_1" / "torn.png").write_text("no image")
+    found = list_images(images, num_classes=spec.num_classes if labelled else None)
+    pair = lowered_pair(tmp_path, star())
+    proof = proved(star(), pair, found)
+    assert proof.passed
+    assert proof.parity.pruned.layers and not proof.parity.dense.layers
+    assert (proof.accuracy is not None) == labelled
+    assert (
+        proof.pair is not None and proof.pair.images == 7 and proof.pair.classes == ()
+    )
+    assert (proof.pair.loss_points is not None) == labelled
+    torn = "class_1/torn.png"
+    assert list(proof.skipped) == [torn]
+    assert {example.image for example in proof.examples} == {
+        found.name_of(file.path) for file in found.files
+    } - {torn}
+    assert all((example.label is not None) == labelled for example in proof.examples)
+    if proof.accuracy is not None:
+        assert proof.accuracy.dense.images == proof.accuracy.pruned.images == 7
+    assert proof.speed is None
+    assert proof.trade_off is None
+    assert proof.use is None
+    assert proof.batches == ()
+    assert (
+        proof.in_fp32 is None and proof.loss is proof.pair and proof.precision_loss == 0
+    )
+    assert proof.class_names == star().vit.spec.class_names
+    assert proof.file_bytes["pruned"] == (tmp_path / "pruned.onnx").stat().st_size
+    drawn = pictures(pair, proof, found)
+    save_page(proof, pair.pruned.artefact, tmp_path / "report.html", pictures=drawn)
+    page = (tmp_path / "report.html").read_text(encoding="utf-8")
+    assert page.count('<div class="frames">') == len(proof.examples) == 7
+
+
+@pytest.mark.ort
+def test_what_pytorch_answered_is_not_asked_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = list_images(make_images(tmp_path / "images", classes=1))
+    variants = variants_of(dense(), star(), lowered_pair(tmp_path, star()), QUIET)
+    pixels = first_images(found.files, star().vit.spec.preprocessing, "float32", 3)
+    references = [*references_of(variants[0], variants[1:], pixels)]
+    monkeypatch.delattr(PrunedViT, "trace")
+    (report,) = prove(variants[0], variants[1:], references, None)
+    assert report.passed and report.parity.pruned.images == 3
+
+
+@pytest.mark.ort
+def test_an_image_without_a_class_and_other_processes_do_not_stop_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The main process of a launcher compiles alone."""
+    monkeypatch.setattr("exporter.jobs.predicting.processes", lambda: Processes(0, 2))
+    classes = star().vit.spec.num_classes
+    images = make_images(tmp_path / "images", classes=classes, each=1)
+    (images / "class_0" / "0.png").rename(images / "z.png")
+    proof = proved(
+        star(), lowered_pair(tmp_path, star()), list_images(images, num_classes=classes)
+    )
+    assert proof.accuracy is None and proof.pair is not None
+    assert proof.pair.images == classes and proof.pair.loss_points is None
+
+
+@pytest.mark.ort
+def test_the_first_images_that_can_be_read_are_shown_without_examples(
+    tmp_path: Path,
+) -> None:
+    found = list_images(make_images(tmp_path / "images", classes=2, each=3))
+    for file in found.files[:2]:
+        file.path.write_text("no image")
+    pair = lowered_pair(tmp_path, star())
+    proof = proved(star(), pair, found, noise=True)
+    assert len(pictures(pair, proof, found)) == 4
+
+
+@pytest.mark.ort
+def test_a_star_says_what_it_left(tmp_path: Path) -> None:
+    found = list_images(make_images(tmp_path / "images", classes=1))
+    pruned = a_star()
+    timed = Measuring(batch=2, more_batches=(3, 1, 2), rounds=5, threads=1)
+    proof = proved(pruned, lowered_pair(tmp_path, pruned), found, measuring=timed)
+    assert proof.passed
+    assert proof.use is not None and proof.speed is not None
+    assert (proof.use.images, proof.use.batch) == (3, 2)
+    assert proof.speed.comparison.mac_ratio == pytest.approx(
+        dense().macs.total / proof.use.useful_macs
+    )
+    assert len(proof.speed.throughput.pruned.rounds_ms) == 5
+    assert [batch.batch for batch in proof.batches] == [1, 2, 3]
+    assert proof.batches[1] is proof.speed
+    assert proof.gmacs.pruned <= proof.use.most_macs / 1e9
+
+
+@pytest.mark.ort
+@pytest.mark.parametrize(
+    ("target", "family", "runs"),
+    [
+        (ONNXRUNTIME, "vit", ONNXRUNTIME),
+        (ONNXRUNTIME_FP16, "vit", ONNXRUNTIME),
+        (ONNXRUNTIME_FP16, "pooled", ONNXRUNTIME),
+        (ONNXRUNTIME, "pooled", None),
+        (TENSORRT, "vit", TENSORRT),
+    ],
+)
+def test_the_model_as_it_came_is_timed_beside_both_where_it_is_another(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    target: Target,
+    family: str,
+    runs: Target | None,
+) -> None:
+    """It computes all tokens to the end, in fp32, on the same runtime."""
+    lowered_as = []
+
+    def lower(model: PrunedViT, wanted: Target, kind: InputKind) -> onnx.ModelProto:
+        lowered_as.append((model.vit.spec.read_tokens, wanted))
+        return lowered(dense(family), wanted, kind)
+
+    monkeypatch.setattr(proof_module, "lower", lower)
+    found = list_images(make_images(tmp_path / "images", classes=1))
+    timed = Measuring(batch=2, more_batches=(1,), rounds=5, threads=1)
+    pair = lowered_pair(tmp_path, star(family), target, dense(family))
+    proof = proved(star(family), pair, found, measuring=timed, reference=dense(family))
+    assert lowered_as == ([] if runs is None else [(0, runs)])
+    assert [batch.as_it_came is not None for batch in proof.batches] == [
+        runs is not None
+    ] * 2
+    assert proof.original is (proof.speed and proof.speed.as_it_came)
+    if proof.original is not None:
+        assert (
+            len(proof.original.throughput.rounds_ms) == 5
+            and proof.original.throughput.batch == 2
+        )
+
+
+@pytest.mark.ort
+def test_one_model_that_is_another_fails_the_whole(tmp_path: Path) -> None:
+    found = list_images(make_images(tmp_path / "images", classes=1))
+    pair = lowered_pair(tmp_path, star())
+    model = onnx.load(pair.dense.path)
+    head = next(
+        tensor
+        for tensor in model.graph.initializer
+        if tensor.name.endswith("head.weight")
+    )
+    head.CopyFrom(
+        onnx.numpy_helper.from_array(1.01 * onnx.numpy_helper.to_array(head), head.name)
+    )
+    onnx.save(model, pair.dense.path)
+    proof = proved(star(), pair, found)
+    assert proof.passed is False
+    assert proof.parity.pruned.passed is True
+    assert proof.parity.dense.passed is False
+
+
+@pytest.mark.ort
+def test_below_fp32_a_loss_is_against_the_model_as_it_came(tmp_path: Path) -> None:
+    """Two files that are wrong alike lose nothing against each other."""
+    spec = star().vit.spec
+    found = list_images(
+        make_images(tmp_path / "images", classes=spec.num_classes, each=1),
+        num_classes=spec.num_classes,
+    )
+    pair = lowered_pair(tmp_path, star(), ONNXRUNTIME_FP16)
+    for path in (pair.dense.path, pair.pruned.path):
+        model = onnx.load(path)
+        for part in model.graph.initializer:
+            if "head." in part.name:
+                part.CopyFrom(
+                    onnx.numpy_helper.from_array(
+                        -onnx.numpy_helper.to_array(part), part.name
+                    )
+                )
+        onnx.save(model, path)
+    proof = proved(
+        star(), pair, found, measuring=Measuring(batch=2, rounds=5, threads=1)
+    )
+    came = proof.in_fp32
+    assert came is not None and came.accuracy is not None and proof.pair is not None
+    assert proof.pair.agreement > 0.5
+    assert came.losses.dense.agreement == came.losses.pruned.agreement == 0
+    assert (proof.loss, proof.loss and proof.loss.first) == (came.losses.pruned, "fp32")
+    assert proof.accuracy is not None
+    assert proof.precision_loss == pytest.approx(
+        100 * (came.accuracy.top1 - proof.accuracy.dense.top1)
+    )
+    assert proof.trade_off is not None
+    assert proof.trade_off.unpruned_loss == proof.precision_loss
+    assert proof.trade_off.points[0].loss_points == came.losses.pruned.loss_points
+    drawn = pictures(pair, proof, found)
+    save_page(proof, pair.pruned.artefact, tmp_path / "report.html", pictures=drawn)
+    page = (tmp_path / "report.html").read_text(encoding="utf-8")
+    assert "by the precision" in page and "top-1 of your model, fp32" in page

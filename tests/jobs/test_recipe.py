@@ -1,0 +1,271 @@
+"""A record for each step gives flags, help, defaults and the tables of a TOML file."""
+
+import argparse
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from exporter.cli.flags import add_recipe, recipe_of
+from exporter.cli.setting_flags import add_flags
+from exporter.core.base.canonical_json import to_json
+from exporter.core.base.errors import MissingDependencyError, ModelError, RecipeError
+from exporter.core.base.settings import fields_of, sections_of
+from exporter.core.base.targets import ONNXRUNTIME
+from exporter.core.base.vocabulary import InputKind, Layout, Method
+from exporter.core.schedule.prune import Prune
+from exporter.jobs.recipe import (
+    Images,
+    Lowering,
+    Measuring,
+    Recipe,
+    read_recipe,
+    read_training,
+    save_recipe,
+)
+from exporter.measure.benchmark import LEAST_ROUNDS
+from exporter.models.request import ModelRequest
+from exporter.training.settings import FinetuneSettings
+from tests.commands import recipe_with
+
+
+def parse(*flags: str) -> Recipe:
+    parser = argparse.ArgumentParser(exit_on_error=False)
+    add_recipe(parser)
+    add_flags(parser, Recipe, FLAGS)
+    return recipe_of(parser.parse_args(flags))
+
+
+FIELDS = [
+    (f"{section}.{name}", field)
+    for section, settings in sections_of(Recipe).items()
+    for name, field in fields_of(settings).items()
+]
+FLAGS = [field.key for _, field in FIELDS if field.has_flag]
+
+
+def written(folder: Path, text: str) -> Path:
+    (folder / "r.toml").write_text(text)
+    return folder / "r.toml"
+
+
+def test_flags_become_values_of_their_type() -> None:
+    line = "--model deit_tiny_patch16_224 --images photos --rho 0.7 --batch 4"
+    kwargs = "--model-kwargs img_size=32 patch_size=4 act_layer=gelu"
+    setting = "--set model.preprocess.mean=(0.5,0.5,0.5)"
+    recipe = parse(*line.split(), *kwargs.split(), *setting.split())
+    assert recipe.images.images == Path("photos")
+    assert recipe.prune.rho == 0.7
+    assert recipe.measure.batch == 4
+    assert recipe.model == ModelRequest(
+        "deit_tiny_patch16_224",
+        model_kwargs={"img_size": 32, "patch_size": 4, "act_layer": "gelu"},
+        preprocess={"mean": (0.5, 0.5, 0.5)},
+    )
+
+
+def test_values_of_a_section_are_changed_alone() -> None:
+    recipe = Recipe(
+        images=Images(images="photos", seed=3), prune=Prune(rho=0.7, alpha=0.3)
+    )
+    changed = recipe.but(prune={"rho": 0.5}, measure={"rounds": 7})
+    assert changed == Recipe(
+        images=recipe.images,
+        prune=Prune(rho=0.5, alpha=0.3),
+        measure=Measuring(rounds=7),
+    )
+
+
+def test_no_two_settings_have_the_same_flag() -> None:
+    flags = [field.key for _, field in FIELDS if field.has_flag]
+    assert sorted(set(flags)) == sorted(flags)
+
+
+def test_a_list_is_one_word_with_commas_or_a_toml_list(tmp_path: Path) -> None:
+    assert parse("--set", "measure.more_batches=1,4,16").measure.more_batches == (
+        1,
+        4,
+        16,
+    )
+    path = written(tmp_path, "[measure]\nmore_batches = [1, 4, 16]\n")
+    assert read_recipe(path) == {"measure": {"more_batches": (1, 4, 16)}}
+    with pytest.raises(RecipeError, match=r"got \['high'\] \| need an integer from 1"):
+        read_recipe(written(tmp_path, "[measure]\nmore_batches = ['high']\n"))
+
+
+def test_a_recipe_file(tmp_path: Path) -> None:
+    text = '[model]\nname = "m"\nmodel_kwargs = {img_size = 32}\n[images]\nimages = "photos"\n[prune]\nrho = 1\n'
+    assert read_recipe(written(tmp_path, text)) == {
+        "model": {"name": "m", "model_kwargs": {"img_size": 32}},
+        "images": {"images": tmp_path / "photos"},
+        "prune": {"rho": 1.0},
+    }
+
+
+def test_the_table_of_training_is_read_by_itself(tmp_path: Path) -> None:
+    path = written(tmp_path, "[prune]\nrho = 0.5\n[training]\nepochs = 3\n")
+    assert read_recipe(path) == {"prune": {"rho": 0.5}, "training": {"epochs": 3}}
+    assert read_training(path, FinetuneSettings) == {"epochs": 3}
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("[model]\nmodle = 'm'", "r.toml: [model] modle | got an unknown key"),
+        (
+            "modle = 'm'",
+            "r.toml: modle | got an unknown key | need one of the tables [model], [images]",
+        ),
+        ("rho = 0.5", "r.toml: rho | got a key outside its table | need [prune] rho"),
+        (
+            "model = 'm'",
+            "r.toml: model | got a key outside its table | need [model] name",
+        ),
+        (
+            "seed = 1",
+            "got a key outside its table | need [images] seed or [prune] seed or [calibrate] seed",
+        ),
+        (
+            "[images]\nrho = 0.5",
+            "r.toml: [images] rho | got a key of another table | need [prune] rho",
+        ),
+        (
+            "[model]\nmodel = 'm'",
+            "r.toml: [model] model | got a key of another table | need [model] name",
+        ),
+        ("lower = 3", "r.toml: lower | got 3 | need a table, [lower]"),
+        (
+            "[prune]\nrho = 'high'",
+            "r.toml: [prune] rho | got 'high' | need a number in (0, 1]",
+        ),
+        ("[measure]\nbatch = true", "batch | got True | need an integer from 1"),
+        ("[prune]\nscorer = 'best'", "scorer | got 'best' | need one of"),
+        (
+            "[model]\npreprocess = {wings = 2}",
+            "preprocess | got {'wings': 2} | need values of interpolation, mean, std",
+        ),
+        ("extends = 3", "r.toml: extends | got 3 | need"),
+        ("training = 3", "r.toml: training | got 3 | need"),
+        ("rho = ", "a TOML recipe"),
+    ],
+)
+def test_a_wrong_recipe_names_the_key_and_its_table(
+    tmp_path: Path, text: str, message: str
+) -> None:
+    with pytest.raises(RecipeError) as caught:
+        read_recipe(written(tmp_path, text))
+    assert message in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        {},
+        {"rates": {2: 0.5, 4: 0.7}, "threads": 3},
+        {
+            "class_map": "sorted",
+            "method": "a-star",
+            "outputs": ("embedding", "tokens"),
+            "input_kind": "uint8",
+        },
+        {
+            "checkpoint": "/w/w.pth",
+            "model_kwargs": {"img_size": 32},
+            "preprocess": {"mean": (0.5, 0.5, 0.5)},
+        },
+    ],
+)
+def test_a_recipe_that_is_written_is_read_again(
+    tmp_path: Path, values: dict[str, Any]
+) -> None:
+    recipe = recipe_with(images="/photos", rho=0.5, **values)
+    save_recipe(recipe, tmp_path / "r.toml", "Found by: hand")
+    assert (tmp_path / "r.toml").read_text().startswith("# Found by: hand\n")
+    again = Recipe.of(read_recipe(tmp_path / "r.toml"))
+    assert to_json(again) == to_json(recipe)
+
+
+def test_a_recipe_over_another(tmp_path: Path) -> None:
+    (tmp_path / "shared").mkdir()
+    base = '[images]\nimages = "photos"\n[prune]\nrho = 0.5\nalpha = 0.3\n[measure]\nbatch = 4\n'
+    (tmp_path / "shared/base.toml").write_text(base)
+    (tmp_path / "r.toml").write_text(
+        'extends = "shared/base.toml"\n[prune]\nmac_reduction = 0.7\n'
+    )
+    assert read_recipe(tmp_path / "r.toml") == {
+        "images": {"images": tmp_path / "shared/photos"},
+        "prune": {"alpha": 0.3, "mac_reduction": 0.7},
+        "measure": {"batch": 4},
+    }
+
+
+def test_an_order_of_classes_is_no_path(tmp_path: Path) -> None:
+    for text, expected in (
+        ("natural", Path("natural")),
+        ("map.json", tmp_path / "map.json"),
+    ):
+        path = written(tmp_path, f'[images]\nclass_map = "{text}"\n')
+        assert read_recipe(path) == {"images": {"class_map": expected}}
+
+
+RECIPES = sorted((Path(__file__).parents[2] / "engines").rglob("*.toml"))
+
+
+@pytest.mark.parametrize("path", RECIPES, ids=lambda path: path.stem)
+def test_the_recipes_that_come_with_it(path: Path) -> None:
+    Recipe.of(read_recipe(path))
+
+
+def test_recipes_that_extend_each_other(tmp_path: Path) -> None:
+    (tmp_path / "a.toml").write_text('extends = "b.toml"')
+    (tmp_path / "b.toml").write_text('extends = "a.toml"')
+    with pytest.raises(RecipeError, match="got a recipe that extends itself"):
+        read_recipe(tmp_path / "a.toml")
+
+
+def test_a_python_without_a_toml_reader(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Python 3.10 has none of its own."""
+    (tmp_path / "r.toml").write_text("[prune]\nrho = 0.5")
+    for name in ("tomllib", "tomli"):
+        monkeypatch.setitem(sys.modules, name, None)
+    with pytest.raises(
+        MissingDependencyError, match=r"tomli .* pip install 'star-export\[export\]'"
+    ):
+        read_recipe(tmp_path / "r.toml")
+
+
+@pytest.mark.parametrize("rounds", [1, LEAST_ROUNDS - 1])
+def test_too_few_rounds_for_quartiles(rounds: int) -> None:
+    with pytest.raises(
+        RecipeError, match=f"rounds .* {rounds} .* at least {LEAST_ROUNDS}"
+    ):
+        Measuring(rounds=rounds)
+
+
+def test_a_model_is_lowered_for_onnx_runtime_where_nothing_else_is_said() -> None:
+    plain = Lowering()
+    assert (plain.row, plain.input_kind) == (ONNXRUNTIME, InputKind.FLOAT32)
+    assert plain.laid_out == ONNXRUNTIME.layouts[0]
+
+
+@pytest.mark.parametrize(
+    ("lowering", "method", "error", "message"),
+    [
+        (
+            Lowering("tensorrt-fp32", Layout.PACKED),
+            Method.A_STAR,
+            ModelError,
+            "layout packed",
+        ),
+        (Lowering(layout=Layout.PADDED), Method.STAR, RecipeError, "padded for star"),
+        (Lowering(layout=Layout.PADDED), None, RecipeError, "padded for a dense model"),
+    ],
+)
+def test_target_method_and_layout_go_together(
+    lowering: Lowering, method: Method | None, error: type[Exception], message: str
+) -> None:
+    with pytest.raises(error, match=message):
+        lowering.check_method(method)

@@ -1,0 +1,146 @@
+"""Models run over images, and their accuracy."""
+
+from collections.abc import Sequence
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
+
+from exporter.core.base.errors import UserError
+from exporter.core.base.intervals import wilson
+from exporter.core.verify.differences import top_classes
+from exporter.core.verify.runner import Feed, TensorInfo
+from exporter.data.images import UNKNOWN
+from exporter.measure.accuracy import Accuracy, Predictions, answer_each, predict_each
+from tests.fakes import NumpyRunner
+
+INFO = TensorInfo("images", ("batch", 2), "float32")
+
+
+def times(factor: float, sizes: list[int]) -> NumpyRunner:
+    """Gives its images times a factor, and notes how many it was given."""
+
+    def run(feed: Feed) -> dict[str, np.ndarray]:
+        sizes.append(len(feed["images"]))
+        return {"scaled": feed["images"] * np.float32(factor)}
+
+    return NumpyRunner(run, (INFO,), (TensorInfo("scaled", ("batch", 2), "float32"),))
+
+
+def first_column(values: np.ndarray) -> np.ndarray:
+    return values[:, :1]
+
+
+@pytest.mark.parametrize("size", [0, 4])
+def test_rows_are_in_the_order_of_the_images_whatever_the_batch(size: int) -> None:
+    images = np.arange(10, dtype=np.float32).reshape(5, 2)
+    labels = np.arange(5)
+    sizes = list[int]()
+    runners = [times(1, sizes), times(10, sizes)]
+    batches = [
+        ((images[at], images[at] + 1), labels[at]) for at in (slice(0, 3), slice(3, 5))
+    ]
+    (one, ten), found = answer_each(
+        runners, batches, ["scaled"] * 2, first_column, size=size
+    )
+    assert one[:, 0].tolist() == [0, 2, 4, 6, 8]
+    assert ten[:, 0].tolist() == [10, 30, 50, 70, 90]
+    assert found.tolist() == labels.tolist()
+    assert sizes == ([3, 3, 2, 2] if size == 0 else [4] * 4)
+
+
+def test_what_cannot_be_measured_is_one_line() -> None:
+    image, label = np.zeros((1, 2), np.float32), np.array([0])
+    with pytest.raises(UserError, match=r"got the outputs scaled \| need logits"):
+        answer_each([times(1, [])], [((image,), label)], ["logits"], first_column)
+    with pytest.raises(UserError, match=r"scaled .* NaN"):
+        answer_each([times(np.nan, [])], [((image,), label)], ["scaled"], first_column)
+
+
+def echo(classes: int) -> NumpyRunner:
+    """Its logits are its images."""
+    inputs = (TensorInfo("images", ("batch", classes), "float32"),)
+    outputs = (TensorInfo("logits", ("batch", classes), "float32"),)
+    return NumpyRunner(lambda feed: {"logits": feed["images"]}, inputs, outputs)
+
+
+def predict(
+    runner: NumpyRunner, batches: Sequence[tuple[np.ndarray, np.ndarray]]
+) -> Predictions:
+    (found,) = predict_each(
+        [runner], [((images,), labels) for images, labels in batches]
+    )
+    return found
+
+
+def test_predictions_are_kept_image_by_image() -> None:
+    logits = np.array([[9, 1, 2], [0, 9, 8], [9, 8, 7]], np.float32)
+    labels = np.array([0, 2, 2])
+    found = predict(echo(3), [(logits[:2], labels[:2]), (logits[2:], labels[2:])])
+    assert found.best.tolist() == [[0, 2, 1], [1, 2, 0], [0, 1, 2]]
+    assert found.labels.tolist() == labels.tolist()
+    assert found.hits[:, 0].tolist() == [True, False, False]
+    assert found.accuracy == Accuracy.of(images=3, top1_hits=1, top5_hits=3)
+
+
+@pytest.mark.parametrize("classes", [7, 1000])
+def test_equal_logits_go_to_the_lower_class(classes: int) -> None:
+    alternating = np.arange(classes, dtype=np.float32)[None] % 2
+    assert top_classes(alternating, 3).tolist() == [[1, 3, 5]]
+    logits = np.zeros((1, 7), np.float32)
+    assert predict(echo(7), [(logits, np.array([0]))]).accuracy.top1 == 1
+    assert predict(echo(7), [(logits, np.array([5]))]).accuracy.top5 == 0
+
+
+def test_one_logit_tells_two_classes_apart_by_its_sign() -> None:
+    logits = np.array([[-0.5], [0.0], [2.0]], np.float16)
+    assert top_classes(logits, 5).tolist() == [[0], [0], [1]]
+
+
+def test_an_accuracy_holds_its_interval() -> None:
+    found = Accuracy.of(top1_hits=90, top5_hits=99, images=100)
+    assert (found.top1, found.top5, found.images) == (0.9, 0.99, 100)
+    assert found.interval == wilson(90, 100)
+    assert found.interval == pytest.approx((0.8256, 0.9448), abs=1e-4)
+
+
+@given(arrays(np.float32, (4, 9), elements=st.integers(-2, 2)), st.integers(1, 9))
+def test_the_best_are_those_of_a_stable_sort(logits: np.ndarray, count: int) -> None:
+    expected = np.argsort(-logits, axis=1, kind="stable")[:, :count]
+    assert top_classes(logits, count).tolist() == expected.tolist()
+
+
+def test_two_models_see_every_batch_once_in_turns() -> None:
+    asked: list[str] = []
+
+    def noted(name: str) -> NumpyRunner:
+        def run(feed: Feed) -> dict[str, np.ndarray]:
+            asked.append(name)
+            return {"logits": feed["images"]}
+
+        runner = echo(3)
+        runner.function = run
+        return runner
+
+    one, two = np.eye(3, dtype=np.float32), np.eye(3, dtype=np.float32)[::-1].copy()
+    labels = np.array([0, 1, UNKNOWN])
+    runners = [noted("first"), noted("second")]
+    first, second = predict_each(
+        runners, [((one, two), labels), ((one[:1], two[:1]), labels[:1])]
+    )
+    assert asked == ["first", "second"] * 2
+    assert first.best[:, 0].tolist() == [0, 1, 2, 0]
+    assert second.best[:, 0].tolist() == [2, 1, 0, 2]
+    assert first.labels.tolist() == second.labels.tolist() == [0, 1, UNKNOWN, 0]
+    assert not first.labelled
+    assert [runner.deactivations for runner in runners] == [1, 1]
+
+
+def test_only_a_subset_of_the_classes_competes() -> None:
+    logits = np.array([[9, 1, 8, 2, 3, 0, 4, 5]], np.float32)
+    classes = np.array([1, 3, 4])
+    (found,) = predict_each([echo(8)], [((logits,), np.array([3]))], classes=classes)
+    assert found.best.tolist() == [[4, 3, 1]]
+    assert found.accuracy == Accuracy.of(top1_hits=0, top5_hits=1, images=1)

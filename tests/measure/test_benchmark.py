@@ -1,0 +1,118 @@
+"""Speed is measured with a clock that the tests turn themselves: no test depends on this machine's."""
+
+from collections import Counter
+from itertools import permutations
+
+import numpy as np
+import pytest
+
+from exporter.core.base.errors import UserError
+from exporter.measure.benchmark import (
+    Comparison,
+    Throughput,
+    compare_speed,
+    ms_words,
+    throughput,
+)
+from tests.fakes import TurnedClock, forever
+
+FEED = {"images": np.zeros((4, 3), np.float32)}
+
+
+def measured(*rounds_ms: float, batch: int = 4) -> Throughput:
+    return Throughput(batch, 1.0, 1.0, 1.0, rounds_ms)
+
+
+def test_every_round_runs_all_and_nobody_has_a_place_of_its_own() -> None:
+    clock = TurnedClock()
+    names = ("dense", "pruned", "sliced")
+    throughput(
+        {name: clock.runner(name, forever(1.0)) for name in names},
+        FEED,
+        batch=4,
+        rounds=299,
+        warmup=1,
+        clock=clock,
+    )
+    rounds = [tuple(clock.ran[start : start + 3]) for start in range(0, 900, 3)]
+    assert {tuple(sorted(each)) for each in rounds} == {names}
+    after_itself = Counter(
+        name
+        for name, before in zip(clock.ran[1:], clock.ran, strict=False)
+        if name == before
+    )
+    assert set(rounds) == set(permutations(names))
+    assert max(after_itself[name] for name in names) < 1.5 * min(
+        after_itself[name] for name in names
+    )
+
+
+@pytest.mark.parametrize(
+    ("ms", "words"),
+    [
+        (0.0, "0"),
+        (0.00043, "0.00043"),
+        (0.0349, "0.035"),
+        (0.87, "0.87"),
+        (1.0, "1.00"),
+        (2500.0, "2,500.00"),
+    ],
+)
+def test_short_times_keep_their_digits(ms: float, words: str) -> None:
+    assert ms_words(ms) == words
+
+
+def test_the_numbers_come_from_the_timed_rounds_alone() -> None:
+    clock = TurnedClock()
+    times_s = iter([9.0, 9.0, 0.010, 0.020, 0.030, 0.040, 0.050])
+    result = throughput(
+        {"a": clock.runner("a", times_s)},
+        FEED,
+        batch=4,
+        rounds=5,
+        warmup=2,
+        clock=clock,
+    )["a"]
+    assert result.rounds_ms == pytest.approx((10, 20, 30, 40, 50))
+    assert (result.median_ms, result.p99_ms) == pytest.approx((30, 50))
+    assert result.images_per_s == pytest.approx(4 / 0.030)
+
+
+@pytest.mark.parametrize(
+    ("pruned_ms", "outcome"), [(5.0, "faster"), (20.0, "slower"), (10.0, "undecided")]
+)
+def test_the_outcome_follows_the_quartiles(pruned_ms: float, outcome: str) -> None:
+    result = compare_speed(measured(*[10.0] * 5), measured(*[pruned_ms] * 5))
+    assert (result.outcome, result.speedup) == (outcome, 10.0 / pruned_ms)
+    assert (result.mac_ratio, result.efficiency) == (None, None)
+
+
+def test_a_gain_within_the_noise_is_undecided() -> None:
+    result = compare_speed(measured(10, 10, 10, 10, 10), measured(5, 8, 9, 11, 12))
+    assert result.speedup == pytest.approx(10 / 9)
+    assert result.quartiles == pytest.approx((10 / 11, 10 / 8))
+    assert result.outcome == "undecided"
+    slower = compare_speed(measured(10, 10, 10, 10, 10), measured(8, 9, 11, 12, 20))
+    assert (slower.speedup < 1, slower.outcome) == (True, "undecided")
+
+
+def test_ratios_are_taken_round_by_round() -> None:
+    """A machine that slows down tenfold on the way: the medians drift, each round's ratio does not."""
+    dense = measured(10, 20, 40, 80, 100)
+    pruned = measured(5, 10, 20, 40, 50)
+    assert compare_speed(dense, pruned) == Comparison(
+        2.0, (2.0, 2.0), "faster", None, None
+    )
+
+
+def test_efficiency_is_the_share_of_the_saved_work_that_became_time() -> None:
+    result = compare_speed(
+        measured(*[10.0] * 5), measured(*[8.0] * 5), macs=(4.0e9, 2.0e9)
+    )
+    assert (result.mac_ratio, result.efficiency) == (2.0, 0.625)
+
+
+@pytest.mark.parametrize("other", [measured(*[1.0] * 6), measured(*[1.0] * 5, batch=8)])
+def test_other_rounds_or_another_batch_are_not_compared(other: Throughput) -> None:
+    with pytest.raises(UserError, match="batch 4 in 5 rounds"):
+        compare_speed(measured(*[1.0] * 5), other)

@@ -1,0 +1,258 @@
+"""Engines found, and timed."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from exporter.core.base.errors import ArtefactError, UserError
+from exporter.core.base.records import Pair
+from exporter.core.base.targets import RTX, TRT
+from exporter.core.base.tensor_names import SLICED, instrumented_path
+from exporter.core.schedule.macs import MacCount
+from exporter.engines import runner
+from exporter.engines.builder import save_engine
+from exporter.engines.clocks import NO_CLOCKS
+from exporter.engines.layer_info import layers_path
+from exporter.engines.manifest import engine_path
+from exporter.engines.trtexec import RunTimes, require_program
+from exporter.measure.batch_sweep import AtBatch, BenchSettings
+from exporter.measure.benchmark import EngineRuns
+from exporter.measure.gpu_time import Run, engine_files, gpu_time, measure_engines
+from tests.engines.engines import BUILT, manifest
+from tests.engines.fake_trtexec import install_trtexec
+
+
+def write_engine(onnx: Path, batch: int = 0) -> None:
+    told = manifest(tf32=True, batches=(batch,) if batch else (1, 8))
+    save_engine(engine_path(onnx.parent / "engines", onnx, batch), b"plan", told)
+
+
+def test_one_engine_for_all_batches_or_one_for_each(tmp_path: Path) -> None:
+    onnx = tmp_path / "vit.dense.onnx"
+    for batch in (0, 1, 8):
+        write_engine(onnx, batch)
+    for one_profile, names in (
+        (False, {"vit.dense"}),
+        (True, {"vit.dense.batch1", "vit.dense.batch8"}),
+    ):
+        found = engine_files({"dense": onnx}, TRT, (1, 8), one_profile=one_profile)
+        assert {each["dense"].path.stem for each in found.values()} == names
+        assert all(
+            batch in each["dense"].manifest.settings.batches
+            for batch, each in found.items()
+        )
+
+
+def test_a_batch_without_a_profile_is_refused_at_once(tmp_path: Path) -> None:
+    onnx = tmp_path / "vit.dense.onnx"
+    write_engine(onnx)
+    with pytest.raises(
+        UserError, match=r"batch \| got 4 \| need one of 1, 8 \| build --batches 4"
+    ):
+        engine_files({"dense": onnx}, TRT, (1, 4))
+    with pytest.raises(ArtefactError, match=r"batch1\.engine"):
+        engine_files({"dense": onnx}, TRT, (1, 8), one_profile=True)
+
+
+def turn(*compute_ms: float, graph: bool = True) -> RunTimes:
+    """A millisecond in, half of one out."""
+    return RunTimes(
+        (1.0,) * len(compute_ms), compute_ms, (0.5,) * len(compute_ms), graph
+    )
+
+
+def test_a_round_is_the_median_of_a_turn() -> None:
+    time = gpu_time(
+        [turn(2.0, 3.0, 10.0), turn(4.0, 4.0, 5.0)], 8, "trtexec", ("trtexec",)
+    )
+    assert time.rounds_ms == (3.0, 4.0)
+    assert time.median_ms == np.median([2, 3, 10, 4, 4, 5])
+    assert time.images_per_s == pytest.approx(8 / 4e-3)
+    assert time.engine is not None
+    assert (time.batch, time.clock, time.engine.line) == (8, "trtexec", ("trtexec",))
+
+
+def test_latency_has_both_copies_run_by_run() -> None:
+    time = gpu_time([turn(2.0, 3.0)], 1, "trtexec", ()).engine
+    assert time is not None
+    assert time.latency.rounds_ms == (4.0,)
+    assert (time.copy_in_ms, time.copy_out_ms) == (1.0, 0.5)
+
+
+def test_a_graph_is_one_only_if_every_turn_was() -> None:
+    for graph in (True, False):
+        runs = gpu_time([turn(1.0), turn(1.0, graph=graph)], 1, "trtexec", ()).engine
+        assert runs is not None and runs.cuda_graph == graph
+
+
+MACS = Pair(MacCount(4000, 0), MacCount(1900, 100))
+IMAGE = (3, 4, 4)
+SETTINGS = BenchSettings(batches=(1, 8), rounds=5, warmup=1)
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> Pair[Path]:
+    pair = Pair(*(tmp_path / f"vit.{role}.onnx" for role in ("dense", "pruned")))
+    for onnx in (pair.dense, pair.pruned):
+        write_engine(onnx)
+    return pair
+
+
+def measured(files: Pair[Path], **different: object) -> list[AtBatch]:
+    settings = replace(SETTINGS, **different)  # type: ignore[arg-type]
+    named = {**vars(files), **sliced_of(files)}
+    found = engine_files(named, TRT, settings.batches, one_profile=settings.one_profile)
+    return list(measure_engines(found, MACS, Run(IMAGE, settings)))
+
+
+def sliced_of(files: Pair[Path]) -> dict[str, Path]:
+    """The sliced variant, where a test wrote its engine."""
+    sliced = instrumented_path(files.pruned, SLICED)
+    return (
+        {"sliced": sliced}
+        if engine_path(sliced.parent / "engines", sliced).is_file()
+        else {}
+    )
+
+
+def runs_of(at: AtBatch) -> Pair[EngineRuns]:
+    dense, pruned = at.throughput.dense.engine, at.throughput.pruned.engine
+    assert dense is not None and pruned is not None
+    return Pair(dense, pruned)
+
+
+def test_by_trtexec(
+    files: Pair[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    called = install_trtexec(tmp_path, monkeypatch)
+    first, second = measured(files)
+    assert (first.batch, second.batch) == (1, 8)
+    times, dense = second.throughput, runs_of(second).dense
+    assert (times.dense.median_ms, times.pruned.median_ms) == pytest.approx((4.1, 2.1))
+    assert (
+        dense.latency.median_ms,
+        dense.copy_in_ms,
+        dense.copy_out_ms,
+    ) == pytest.approx((5.6, 1.0, 0.5))
+    assert times.pruned.images_per_s == pytest.approx(8 / 2.1e-3)
+    assert second.comparison.speedup == pytest.approx(4.1 / 2.1)
+    assert second.comparison.efficiency == pytest.approx(4.1 / 2.1 / 2)
+    assert dense.line[0] == "trtexec"
+    assert (
+        f"--loadEngine={engine_path(tmp_path / 'engines', files.dense)}" in dense.line
+    )
+    assert second.gpu == NO_CLOCKS  # there is no GPU
+    calls = [json.loads(line) for line in called.read_text().splitlines()]
+    roles = [Path(engine).name.split(".")[1] for engine, *_ in calls]
+    assert [set(roles[turn : turn + 2]) for turn in range(0, 20, 2)] == [
+        {"dense", "pruned"}
+    ] * 10
+    assert {(profile, shape) for _, profile, shape in calls[10:]} == {
+        ("1", "images:8x3x4x4")
+    }
+
+
+def test_compute_alone(
+    files: Pair[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    install_trtexec(tmp_path, monkeypatch)
+    first = measured(files, transfers=False)[0]
+    dense = runs_of(first).dense
+    assert (dense.copy_in_ms, dense.copy_out_ms) == (0.0, 0.0)
+    assert (
+        dense.latency.median_ms
+        == first.throughput.dense.median_ms
+        == pytest.approx(4.1)
+    )
+
+
+def test_under_sustained_load(
+    files: Pair[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    install_trtexec(tmp_path, monkeypatch)
+    assert runs_of(measured(files)[0]).dense.load is None
+    load = runs_of(measured(files, load_s=30, streams=2)[1]).pruned.load
+    assert load is not None
+    assert (load.streams, load.runs) == (2, 2)
+    # two runs of 8 images in 20 ms
+    assert load.images_per_s == pytest.approx(8 * 2 / 20e-3)
+    assert load.percentiles_ms == pytest.approx({50: 3.7, 90: 3.7, 95: 3.7, 99: 3.7})
+
+
+def test_the_selection_cost_of_engines(
+    files: Pair[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    install_trtexec(tmp_path, monkeypatch)
+    assert measured(files)[0].selection is None
+    write_engine(instrumented_path(files.pruned, SLICED))
+    selection = measured(files)[0].selection
+    assert selection is not None
+    assert selection.cost.median == pytest.approx(2.1 / 1.1)
+    assert selection.ceiling.speedup == pytest.approx(4.1 / 1.1)
+
+
+def test_the_breakdown_of_engines(
+    files: Pair[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The sliced engine lacks the node of the layer `topk`, which is then selection."""
+    install_trtexec(tmp_path, monkeypatch)
+    assert measured(files)[0].breakdown_ms is None  # `build` saved no layers
+    sliced = instrumented_path(files.pruned, SLICED)
+    write_engine(sliced)
+    for onnx in (files.dense, files.pruned, sliced):
+        found = [{"Name": "gemm", "LayerType": "gemm", "Metadata": "[ONNX Layer: fc1]"}]
+        if onnx != sliced:
+            found.append(
+                {"Name": "topk", "LayerType": "x", "Metadata": "[ONNX Layer: keep_01]"}
+            )
+        told = {"profiles": [{"Layers": found}] * 2}
+        layers_path(engine_path(tmp_path / "engines", onnx)).write_text(
+            json.dumps(told)
+        )
+    breakdown = measured(files)[1].breakdown_ms
+    assert breakdown is not None
+    assert {name: ms for name, ms in breakdown.pruned.items() if ms} == {
+        "linear": 2.0,
+        "selection": 0.25,
+    }
+    assert breakdown.dense["linear"] == 4.0
+
+
+def test_engines_of_one_batch_each(
+    files: Pair[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    called = install_trtexec(tmp_path, monkeypatch)
+    with pytest.raises(ArtefactError, match=r"batch1\.engine"):
+        measured(files, one_profile=True)
+    for onnx in (files.dense, files.pruned):
+        for batch in (1, 8):
+            write_engine(onnx, batch)
+    measured(files, one_profile=True)
+    calls = [json.loads(line) for line in called.read_text().splitlines()]
+    assert {(Path(engine).name, profile) for engine, profile, _ in calls} == {
+        (f"vit.{role}.batch{batch}.engine", "0")
+        for role in ("dense", "pruned")
+        for batch in (1, 8)
+    }
+
+
+def test_engines_of_tensorrt_for_rtx_have_the_sm_of_the_card(
+    files: Pair[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Their program is tensorrt_rtx, which keeps what it compiled."""
+    install_trtexec(tmp_path, monkeypatch, name=RTX.program)
+    monkeypatch.setattr(runner, "this_machine", lambda version: BUILT)
+    told = manifest(runtime=RTX.name, sm=(86,), built=replace(BUILT, tensorrt="1.7.1"))
+    for onnx in (files.dense, files.pruned):
+        save_engine(engine_path(tmp_path / "engines", onnx, sm=90), b"plan", told)
+    found = engine_files(vars(files), RTX, (8,))
+    require_program(RTX, "1.7.1")
+    (at_batch,) = measure_engines(found, MACS, Run(IMAGE, SETTINGS))
+    dense = at_batch.throughput.dense
+    assert dense.clock == "tensorrt_rtx"
+    assert dense.median_ms == pytest.approx(4.1)
+    cache = tmp_path / "engines/vit.dense.rtx-sm90.cache"
+    assert f"--runtimeCacheFile={cache}" in runs_of(at_batch).dense.line

@@ -1,0 +1,142 @@
+"""What is lost, and what is won back."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from exporter.core.base.intervals import loss_bound, loss_interval, mcnemar, wilson
+from exporter.core.base.vocabulary import Status
+from exporter.measure.accuracy import Predictions
+from exporter.measure.loss import ClassChange, compare_predictions, recovery_of
+from tests.measure.hits import hits
+
+NAMES = ("dense", "pruned")
+
+
+def predictions(best: list[int], labels: list[int]) -> Predictions:
+    return Predictions(np.array(best)[:, None], np.array(labels))
+
+
+LABELS = [0, 0, 0, 2, 2, 5]
+FIRST = predictions([0, 0, 1, 2, 2, 5], LABELS)
+SECOND = predictions([0, 1, 1, 2, 5, 5], LABELS)
+
+
+def test_lost_and_gained_are_counted() -> None:
+    pair = compare_predictions(FIRST, SECOND, NAMES, {})
+    assert (pair.first, pair.second, pair.images) == ("dense", "pruned", 6)
+    assert (pair.lost, pair.gained) == (2, 0)
+    assert pair.agreement == pytest.approx(4 / 6)
+    assert pair.agreement_interval == wilson(4, 6)
+    assert pair.mcnemar_p == mcnemar(2, 0)
+    assert pair.loss_points == pytest.approx(100 * 2 / 6)
+    assert pair.loss_interval_points == pytest.approx(
+        tuple(100 * each for each in loss_interval(2, 0, 6))
+    )
+    assert pair.loss_bound_points == pytest.approx(100 * loss_bound(2, 0, 6))
+
+
+def test_the_other_way_round_it_is_a_gain() -> None:
+    pair, back = (
+        compare_predictions(*each, NAMES, {})
+        for each in ((FIRST, SECOND), (SECOND, FIRST))
+    )
+    assert (back.lost, back.gained) == (pair.gained, pair.lost)
+    assert pair.loss_points is not None and back.loss_points == -pair.loss_points
+    assert back.agreement == pair.agreement
+
+
+def test_classes_that_occur_are_listed_with_their_change() -> None:
+    pair = compare_predictions(FIRST, SECOND, NAMES, {2: "cat", 7: "fox"})
+    assert pair.classes == (
+        ClassChange(0, "0", images=3, first_hits=2, second_hits=1),
+        ClassChange(2, "cat", images=2, first_hits=2, second_hits=1),
+        ClassChange(5, "5", images=1, first_hits=1, second_hits=1),
+    )
+    assert [label.change for label in pair.classes] == [-1, -1, 0]
+
+
+def test_without_labels_there_is_only_agreement() -> None:
+    unknown = [-1] * 3
+    pair = compare_predictions(
+        predictions([0, 1, 2], unknown), predictions([0, 1, 0], unknown), NAMES, {}
+    )
+    assert pair.agreement == pytest.approx(2 / 3)
+    assert pair.mcnemar_p is None
+    assert pair.loss_points is None
+    assert pair.lost is None
+    assert pair.classes == ()
+
+
+@pytest.mark.parametrize(
+    ("after", "of", "share", "status"),
+    [
+        (880, 1000, 0.8, Status.MET),
+        (850, 1000, 0.5, Status.NOT_SHOWN),
+        (810, 1000, 0.1, Status.MISSED),
+        (9, 10, None, Status.NOT_SHOWN),  # one image more may be chance
+    ],
+)
+def test_the_status_follows_the_limits(
+    after: int, of: int, share: float | None, status: Status
+) -> None:
+    dense, before = (900, 800) if of == 1000 else (9, 8)
+    found = recovery_of(hits(dense, of), hits(before, of), hits(after, of))
+    assert found.share == (None if share is None else pytest.approx(share))
+    assert found.status == status
+    assert found.surplus_points == pytest.approx(
+        100 * ((after - before) - 0.5 * (dense - before)) / of
+    )
+    low, high = found.surplus_interval_points
+    assert low <= found.surplus_points <= high
+
+
+def test_where_nothing_was_lost_there_is_no_share() -> None:
+    same = hits(9, 10)
+    assert recovery_of(same, same, same).share is None
+    assert recovery_of(same, same, same).status == Status.MET
+    assert recovery_of(same, hits(10, 10), same).share is None
+
+
+@given(st.integers(0, 2**32 - 1), st.floats(0, 1))
+def test_the_goal_is_met_in_the_mean_where_the_share_reaches_it(
+    seed: int, goal: float
+) -> None:
+    random = np.random.default_rng(seed)
+    dense, before, after = (random.random(50) < chance for chance in (0.9, 0.6, 0.8))
+    found = recovery_of(dense, before, after, goal)
+    if found.share is not None and abs(found.share - goal) > 1e-9:
+        assert (found.share > goal) == (found.surplus_points > 0)
+
+
+def test_about_one_judgement_in_twenty_is_wrong_where_the_goal_is_just_reached() -> (
+    None
+):
+    """Many draws of 400 images from models that win back exactly half."""
+    random, wrong = np.random.default_rng(0), 0
+    for _ in range(1000):
+        chance = random.random(400)
+        dense, before, after = chance < 0.9, chance < 0.7, chance < 0.8
+        wrong += recovery_of(dense, before, after).status == Status.MISSED
+    assert 30 <= wrong <= 75
+
+
+@given(st.integers(0, 60), st.integers(0, 60), st.integers(1, 50))
+def test_no_loss_is_a_negative_number(lost: int, gained: int, more: int) -> None:
+    images = lost + gained + more
+    before = np.arange(images) < lost
+    after = (np.arange(images) >= lost) & (np.arange(images) < lost + gained)
+    pair = compare_predictions(
+        predictions((~before).astype(int).tolist(), [0] * images),
+        predictions((~after).astype(int).tolist(), [0] * images),
+        NAMES,
+    )
+    assert " -" not in pair.words and "(-" not in pair.words and pair.words[0] != "-"
+    number = pair.words.partition(" (")[0]
+    expected = "lost" if lost > gained else "won" if gained > lost else ""
+    assert number.partition(" ")[2] == expected
+    assert pair.outcome == "no loss shown" or pair.outcome.endswith(expected)
+    assert pair.loss_interval_points is not None
+    low, high = pair.loss_interval_points
+    assert (pair.outcome == "no loss shown") == (low <= 0 <= high)

@@ -1,0 +1,198 @@
+"""Both models of a folder timed: on a clock that stands still, and as engines with a stand-in for trtexec."""
+
+import itertools
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from exporter.core.base.artefact import read_pair
+from exporter.core.base.errors import ArtefactError, UserError
+from exporter.core.base.records import Pair
+from exporter.core.base.targets import ONNXRUNTIME_CPU, TENSORRT
+from exporter.core.base.tensor_names import IMAGES
+from exporter.core.base.vocabulary import Method
+from exporter.core.verify.runner import TensorInfo
+from exporter.engines.choice import RunSettings
+from exporter.engines.trtexec import RunTimes, run_trtexec
+from exporter.measure import gpu_time
+from exporter.measure.batch_sweep import NOT_SLICED, BenchSettings, filled_batch
+from exporter.serve import bench as bench_module
+from exporter.serve.bench import bench
+from exporter.serve.export_folder import (
+    REFERENCE,
+    raw_images_in,
+    read_folder,
+    read_reference,
+)
+from tests.commands import Command
+from tests.engines.engines import manifest
+from tests.engines.fake_trtexec import install_trtexec
+from tests.fakes import NumpyRunner
+from tests.folders import write_engines, write_folder
+
+SETTINGS = BenchSettings(batches=(1, 2), rounds=5, warmup=0, threads=1)
+
+
+@pytest.fixture(autouse=True)
+def _no_slices(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The models of the folder are made by hand, without what a slice takes the place of."""
+    monkeypatch.setattr(bench_module, "sliced_of", lambda pruned: NOT_SLICED)
+
+
+@pytest.mark.ort
+def test_every_batch_and_every_number(tmp_path: Path) -> None:
+    write_folder(tmp_path)
+    folder = read_folder(tmp_path)
+    ticks = itertools.count(0.0, 0.5)
+    result = bench(
+        folder.models, read_reference(folder.reference), SETTINGS, clock=ticks.__next__
+    )
+    assert result.runtime == "onnxruntime"
+    assert result.schedule.method == "star"
+    assert result.schedule.rho is None
+    assert [batch.batch for batch in result.batches] == [1, 2]
+    for each in result.batches:
+        assert (
+            each.throughput.dense.rounds_ms
+            == each.throughput.pruned.rounds_ms
+            == (500.0,) * 5
+        )
+        assert (each.comparison.speedup, each.comparison.outcome) == (1.0, "undecided")
+        assert each.selection is None
+    assert result.macs.pruned < result.macs.dense
+    assert result.files == Pair(
+        folder.models.dense.path.name, folder.models.pruned.path.name
+    )
+    for each in result.batches:
+        assert each.breakdown_ms is not None
+        assert (
+            each.breakdown_ms.dense["selection"]
+            == 0
+            < each.breakdown_ms.pruned["selection"]
+        )
+    assert (result.gpu, result.built) == ((), None)
+    times = "1.00 × at batch 1, 1.00 × at batch 2"
+    assert repr(result) == f"<Bench {result.model}, star, onnxruntime: {times}>"
+
+
+@pytest.mark.ort
+def test_a_failed_gpu_timing_keeps_the_finished_table(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_folder(tmp_path)
+    folder = read_folder(tmp_path)
+
+    def fails(*_: object, **__: object) -> None:
+        raise UserError("m.engine", "no memory", "a run on the GPU")
+
+    # a runtime of engines that is here
+    engines = replace(ONNXRUNTIME_CPU, engines=True)
+    monkeypatch.setattr(bench_module, "runtime_for", lambda *_: engines)
+    monkeypatch.setattr(bench_module, "_engines", lambda *_: object())
+    monkeypatch.setattr(bench_module, "_by_gpu", fails)
+    result = bench(folder.models, read_reference(folder.reference), SETTINGS)
+    assert [batch.batch for batch in result.batches] == [1, 2]
+    assert result.gpu == ()
+    assert result.gpu_failure == "m.engine | got no memory | need a run on the GPU"
+
+
+@pytest.mark.ort
+def test_a_runtime_without_profiles_has_no_breakdown(tmp_path: Path) -> None:
+    write_folder(tmp_path)
+    folder = read_folder(tmp_path)
+    reference = read_reference(folder.reference)
+    openvino = RunSettings(runtime="openvino")
+    result = bench(folder.models, reference, SETTINGS, runtime=openvino)
+    assert result.runtime == "openvino"
+    assert all(batch.breakdown_ms is None for batch in result.batches)
+
+
+@pytest.mark.ort
+def test_a_star_counts_what_the_images_keep(tmp_path: Path) -> None:
+    files = write_folder(tmp_path, method=Method.A_STAR)
+    reference = read_reference(tmp_path / "reference.npz")
+    assert bench(read_pair(files), reference, SETTINGS).schedule.adaptive
+    with pytest.raises(ArtefactError, match="no survivors of a-STAR"):
+        bench(read_pair(files), {"images": reference["images"]}, SETTINGS)
+
+
+QUICK = ("--runtime", "tensorrt", "--batches", "1,8", "--rounds", "5", "--warmup", "0")
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    place = tmp_path / "folder"
+    write_engines(write_folder(place, TENSORRT), manifest())
+    install_trtexec(tmp_path, monkeypatch)
+    images = TensorInfo("images", ("batch", 3, 4, 4), "float32")
+    monkeypatch.setattr(
+        bench_module,
+        "runner_for",
+        lambda *_: NumpyRunner(lambda feed: {}, (images,), ()),
+    )
+    return place
+
+
+def test_json(folder: Path, star_export: Command) -> None:
+    done = star_export("bench", folder, *QUICK, "--json")
+    assert done.code == 0, done.err
+    gpu: list[dict[str, Any]] = done.json["gpu"]
+    dense = gpu[1]["throughput"]["dense"]
+    assert (dense["clock"], done.json["built"]["gpu"]) == ("trtexec", "GPU")
+    assert [each["batch"] for each in gpu] == [1, 8]
+    assert dense["median_ms"] == pytest.approx(4.1)
+    assert gpu[1]["comparison"]["efficiency"] > 0
+    assert len(done.json["batches"]) == 2
+    for batch in (1, 8):  # what the lines read
+        assert (folder / f"inputs/images.batch{batch}.bin").stat().st_size % batch == 0
+
+
+def test_table(folder: Path, star_export: Command) -> None:
+    done = star_export("bench", folder, *QUICK)
+    assert done.code == 0, done.err
+    for text in (
+        "GPU time by trtexec",
+        "clocks during batch 8: unknown",
+        "in GPU time, pruning is faster from batch 1 on",
+        f"  trtexec --loadEngine={folder}/engines/vit.star.tensorrt-fp32.engine --useProfile=1",
+    ):
+        assert text in done.out
+
+
+def test_without_the_gpu_s_own_time(folder: Path, star_export: Command) -> None:
+    assert (
+        star_export("bench", folder, *QUICK, "--no-gpu-time", "--json").json["gpu"]
+        == []
+    )
+
+
+def test_images_of_another_reference_are_measured_and_leave_the_folder_whole(
+    folder: Path, star_export: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read: dict[Path, bytes] = {}
+
+    def noting(words: list[str], *more: str) -> RunTimes:
+        (flag,) = (word for word in words if word.startswith("--loadInputs="))
+        place = Path(flag.partition(":")[2])
+        read[place] = place.read_bytes()
+        return run_trtexec(words, *more)
+
+    monkeypatch.setattr(gpu_time, "run_trtexec", noting)
+    own = read_reference(folder / REFERENCE)[IMAGES]
+    np.savez(tmp_path / "other.npz", images=own + 1)
+    other: tuple[object, ...] = ("--reference", tmp_path / "other.npz")
+    for flags, images in ((other, own + 1), ((), own), (other, own + 1), ((), own)):
+        read.clear()
+        done = star_export("bench", folder, *QUICK, *flags)
+        assert done.code == 0, done.err
+        assert list(read.values()) == [
+            filled_batch(images, batch).tobytes() for batch in (1, 8)
+        ]
+        assert all(place.exists() != bool(flags) for place in read)
+        assert [batch for _, batch in raw_images_in(read_folder(folder).place)] == [
+            1,
+            8,
+        ]

@@ -1,0 +1,293 @@
+"""From a folder to engines, manifests and trtexec lines; TensorRT is stood in for."""
+
+import json
+import shutil
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+
+import onnx
+import pytest
+
+from exporter.core.base.errors import ArtefactError, UserError
+from exporter.core.base.files import sha256_of
+from exporter.core.base.targets import (
+    TENSORRT,
+    TENSORRT_FP8,
+    TENSORRT_FP16,
+    TENSORRT_INT8,
+    Target,
+)
+from exporter.core.base.tensor_names import INSTRUMENTED, SLICED, instrumented_path
+from exporter.core.base.vocabulary import Layout, Method
+from exporter.engines import known_faults
+from exporter.engines.layer_info import explain_audit
+from exporter.engines.manifest import Built, check_manifest
+from exporter.engines.settings import BuildSettings
+from exporter.serve import build
+from exporter.serve.build import build_folder
+from tests.engines import inspected
+from tests.engines.fake_tensorrt import fake_tensorrt
+from tests.folders import artefacts, save_all_checksums, write_folder
+
+HERE = Built("11.4.0.106", "13.0", "580.65", "NVIDIA A100-SXM4-80GB", "8.0")
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    write_folder(tmp_path / "folder", TENSORRT)
+    return tmp_path / "folder"
+
+
+def _call_plugin(*files: Path) -> None:
+    for path in files:
+        model = onnx.load(path)
+        model.graph.node.add(op_type="CdfRetain", domain="star")
+        onnx.save(model, path)
+    save_all_checksums(files[0].parent)
+
+
+@pytest.fixture
+def machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(build, "import_tensorrt", lambda: fake_tensorrt(HERE.tensorrt))
+    monkeypatch.setattr(build, "this_machine", lambda version: HERE)
+
+
+@pytest.mark.usefixtures("machine")
+def test_both_models_and_both_variants(folder: Path) -> None:
+    built = build_folder(folder, BuildSettings(batches=(1, 8)))
+    assert [each.file.split(".")[1:-1] for each in built] == [
+        ["dense", "tensorrt-fp32"],
+        ["star", "tensorrt-fp32"],
+        *(["star", "tensorrt-fp32", role] for role in INSTRUMENTED),
+    ]
+    for each in built:
+        engine = folder / "engines" / each.file
+        assert (
+            check_manifest(engine, folder / each.manifest.onnx, HERE) == each.manifest
+        )
+        assert each.manifest.settings.batches == (1, 8)
+        layers = json.loads(engine.with_suffix(".layers.json").read_text())
+        first = [profile["Layers"][0]["Name"] for profile in layers["profiles"]]
+        assert first == ["gemm 0", "gemm 1"]
+        assert [words[0] for words in each.trtexec] == ["trtexec"] * 2
+        assert [audit.written for audit in each.manifest.audits] == [
+            {"fp32": 2},
+            {"fp32": 1},
+        ]
+        assert [audit.fused_kernels for audit in each.manifest.audits] == [1, 0]
+        # the stand-in's layers have no sizes
+        left_out = [audit.left_out for audit in each.manifest.audits]
+        assert left_out == [("gemm 0", "_gemm_mha_v2"), ("gemm 1",)]
+        assert not each.slow
+    assert (folder / "engines/timing.11.4.0.106.sm8.0.cache").is_file()
+
+
+@pytest.mark.usefixtures("machine")
+@pytest.mark.parametrize("version", inspected.VERSIONS)
+def test_engines_are_estimated_and_compared(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, version: str
+) -> None:
+    """Of the same layers, pruning is not expected to pay."""
+    texts = tuple(inspected.deit_tiny(version, batch) for batch in (1, 8))
+    monkeypatch.setattr(build, "build_engine", lambda *_: (b"plan", texts))
+    dense, pruned, *variants = build_folder(folder, BuildSettings(batches=(1, 8)))
+    first, second = (audit.estimated_ms["A100"] for audit in dense.manifest.audits)
+    assert 0.3 < first < second < 0.5
+    assert pruned.slow == tuple(
+        f"batch {batch}: pruning is not expected to pay on A100: {ms:.2f} ms, dense {ms:.2f} ms, both estimated"
+        for batch, ms in ((1, first), (8, second))
+    )
+    assert not any(engine.slow for engine in (dense, *variants))
+    lines = explain_audit(dense.manifest.audits[1])
+    assert f"estimated, not measured: {second:.2f} ms on A100" in lines
+    assert not any("leaves out" in line for line in lines)
+
+
+@pytest.mark.usefixtures("machine")
+@pytest.mark.parametrize(
+    ("batches", "of_variants"),
+    [((1, 4, 8, 32), (1, 8)), ((1, 16), (1,)), ((4, 32), (4,))],
+)
+def test_variants_have_few_batches(
+    folder: Path, batches: tuple[int, ...], of_variants: tuple[int, ...]
+) -> None:
+    dense, pruned, *variants = build_folder(folder, BuildSettings(batches=batches))
+    assert (
+        dense.manifest.settings.batches == pruned.manifest.settings.batches == batches
+    )
+    assert {variant.manifest.settings.batches for variant in variants} == {of_variants}
+
+
+@pytest.mark.parametrize(
+    "target", [TENSORRT, TENSORRT_FP16, TENSORRT_INT8], ids=lambda target: target.name
+)
+def test_a_tensorrt_before_10_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, target: Target
+) -> None:
+    write_folder(tmp_path / "folder", target)
+    monkeypatch.setattr(
+        build, "import_tensorrt", lambda: SimpleNamespace(__version__="9.3.0")
+    )
+    with pytest.raises(UserError, match=r"got TensorRT 9\.3\.0 \| need 10 or later$"):
+        build_folder(tmp_path / "folder", BuildSettings())
+
+
+@pytest.mark.parametrize(
+    ("target", "version", "sm", "message"),
+    [
+        (
+            TENSORRT_FP8,
+            "10.5.0.18",
+            "9.0",
+            "TensorRT 10.5.0.18 | need 10.6 or later, tensorrt-int8",
+        ),
+        (
+            TENSORRT_FP8,
+            "10.7.0.23",
+            "8.0",
+            "GPU (SM 8.0) | need a GPU of SM 8.9 or later, tensorrt-int8",
+        ),
+        (TENSORRT_FP8, "10.7.0.23", "8.9", ""),
+        (TENSORRT_FP8, "11.4.0.106", "12.0", ""),
+    ],
+    ids=lambda each: each.name if isinstance(each, Target) else "",
+)
+def test_newer_forms_are_refused_on_what_is_too_old(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    target: Target,
+    version: str,
+    sm: str,
+    message: str,
+) -> None:
+    write_folder(tmp_path / "folder", target)
+    monkeypatch.setattr(build, "import_tensorrt", lambda: fake_tensorrt(version))
+    monkeypatch.setattr(
+        build, "this_machine", lambda _: Built(version, "13.0", "580", "GPU", sm)
+    )
+    if not message:
+        assert build_folder(tmp_path / "folder", BuildSettings())
+        return
+    need, instead = message.split(", ")
+    with pytest.raises(UserError) as raised:
+        build_folder(tmp_path / "folder", BuildSettings())
+    assert (
+        str(raised.value)
+        == f"target {target.name} | got {need} | or star-export compile --target {instead}"
+    )
+    assert not (tmp_path / "folder/engines").exists()
+
+
+@pytest.mark.usefixtures("machine")
+def test_the_sliced_model_and_an_engine_for_each_batch(folder: Path) -> None:
+    pruned = next(folder.glob("*.star.*.onnx"))
+    shutil.copyfile(
+        pruned, instrumented_path(folder / "vit.star.tensorrt-fp32.onnx", SLICED)
+    )
+    save_all_checksums(folder)
+    built = build_folder(folder, BuildSettings(batches=(1, 32), one_profile=True))
+    names = [
+        engine.file.removeprefix("vit.").replace(".tensorrt-fp32", "")
+        for engine in built
+    ]
+    assert names == [
+        "dense.engine",
+        "star.engine",
+        "star.tracing.engine",
+        "star.forced.engine",
+        "star.sliced.engine",
+        *(
+            f"{role}.batch{batch}.engine"
+            for role in ("dense", "star")
+            for batch in (1, 32)
+        ),
+    ]
+    assert [engine.manifest.settings.batches for engine in built[4:]] == [
+        (1, 32),
+        (1,),
+        (32,),
+        (1,),
+        (32,),
+    ]
+
+
+@pytest.mark.usefixtures("machine")
+def test_tokens_that_shrink_need_the_plugin(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place, library = tmp_path / "folder", tmp_path / "lib.so"
+    files = write_folder(place, TENSORRT, method=Method.A_STAR, layout=Layout.SHRINKING)
+    tracing, forced = (instrumented_path(files.pruned, role) for role in INSTRUMENTED)
+    _call_plugin(files.pruned, tracing)
+    with pytest.raises(
+        UserError,
+        match=r"got no plugin .*build --plugin FILE, or star-export compile with layout = \"padded\" in a recipe",
+    ):
+        build_folder(place, BuildSettings())
+    assert not (place / "engines").exists()
+    library.write_bytes(b"library")
+    monkeypatch.setattr(build, "checked_library", lambda path, version: path)
+    built = {
+        each.manifest.onnx: each.manifest
+        for each in build_folder(place, BuildSettings(plugin=library))
+    }
+    for each in (files.pruned, tracing):
+        assert built[each.name].plugin_sha256 == sha256_of(library)
+    for each in (files.dense, forced):
+        assert built[each.name].plugin_sha256 == ""
+
+
+@pytest.mark.parametrize(
+    ("version", "builds"), {"10.7.0.23": False, "10.8.0.43": True}.items()
+)
+def test_padded_a_star_needs_a_cumulative_sum(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, version: str, builds: bool
+) -> None:
+    place = tmp_path / "folder"
+    write_folder(place, TENSORRT, method=Method.A_STAR)
+    monkeypatch.setattr(build, "import_tensorrt", lambda: fake_tensorrt(version))
+    monkeypatch.setattr(build, "this_machine", lambda version: HERE)
+    if builds:
+        assert build_folder(place, BuildSettings())
+        return
+    with pytest.raises(
+        UserError, match=r"got TensorRT 10\.7\.0\.23 \| need 10\.8 or later"
+    ):
+        build_folder(place, BuildSettings())
+
+
+@pytest.mark.usefixtures("machine")
+def test_a_plugin_that_is_not_there(folder: Path) -> None:
+    with pytest.raises(ArtefactError, match="build --plugin-source"):
+        build_folder(folder, BuildSettings(plugin=folder / "none.so"))
+
+
+@pytest.mark.parametrize(
+    ("name", "target", "version", "issue"),
+    [
+        ("vit_small_patch16_dinov3", TENSORRT, "10.4.0.26", "4742"),
+        ("my-dinov3-vits16", TENSORRT_FP16, "10.3.0.30", "4742"),
+        ("vit_small_patch16_dinov3", TENSORRT, "10.16.1.11", ""),
+        ("vit_small_patch14_dinov2", TENSORRT, "10.4.0.26", ""),
+        ("vit_base_patch16_siglip2_256", TENSORRT_FP16, "11.4.0.106", "4373"),
+        ("vit_base_patch16_siglip2_256", TENSORRT, "11.4.0.106", ""),
+    ],
+)
+def test_a_reported_version_is_named(
+    name: str, target: Target, version: str, issue: str
+) -> None:
+    artefact = artefacts(target).pruned
+    artefact = replace(artefact, spec=replace(artefact.spec, name=name))
+    lines = known_faults.known_faults(artefact, version)
+    assert len(lines) == bool(issue) and all(issue in line for line in lines)
+
+
+@pytest.mark.usefixtures("machine")
+def test_a_build_says_that_its_version_is_reported(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    fault = known_faults.KnownFault("", "1")
+    monkeypatch.setattr(known_faults, "KNOWN_FAULTS", (fault,))
+    build_folder(folder, BuildSettings(batches=(1,)))
+    assert "computes such models wrongly (NVIDIA/TensorRT, issue 1)" in caplog.text

@@ -1,0 +1,235 @@
+"""The export folder as a deployment reads it: its reference, its checksums, and what an earlier one left."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from exporter.core.base.errors import ArtefactError, OutputError
+from exporter.core.base.files import sha256_of
+from exporter.core.base.records import Pair
+from exporter.core.base.targets import OPENVINO_BF16
+from exporter.core.base.tensor_names import instrumented_path
+from exporter.engines.manifest import engine_path
+from exporter.serve.export_folder import (
+    finish_folder,
+    read_checksums,
+    read_folder,
+    read_reference,
+    remove_stale,
+    save_checksums,
+    save_raw_images,
+    verify_checksums,
+)
+from tests.engines.engines import manifest
+from tests.folders import artefacts, write_engines, write_folder
+
+
+def test_the_models_and_the_images_of_a_folder(tmp_path: Path) -> None:
+    files = write_folder(tmp_path, OPENVINO_BF16)
+    found = read_folder(tmp_path)
+    assert found.models.dense.path == files.dense
+    assert found.models.pruned.path == files.pruned
+    assert found.reference == tmp_path / "reference.npz"
+    made = artefacts(OPENVINO_BF16)
+    assert found.models.dense.artefact == made.dense
+    assert found.models.pruned.artefact == made.pruned
+    assert found.target == OPENVINO_BF16
+
+
+def test_every_file_that_is_read_has_a_checksum(tmp_path: Path) -> None:
+    models = write_folder(tmp_path)
+    files = (
+        "report.json",
+        "reference.npz",
+        "schedule.json",
+        "model.json",
+        models.dense.name,
+        models.pruned.name,
+    )
+    for name in files:
+        save_checksums(tmp_path, [file for file in files if file != name])
+        with pytest.raises(ArtefactError, match=f"no line for {name}"):
+            read_folder(tmp_path)
+
+
+@pytest.mark.parametrize("role", ["tracing", "sliced"])
+def test_a_variant_without_a_checksum_is_refused(tmp_path: Path, role: str) -> None:
+    """It could be anything: `check` runs it, and `build` makes an engine of it."""
+    variant = instrumented_path(write_folder(tmp_path).pruned, role)
+    assert read_folder(tmp_path).place == tmp_path
+    variant.write_bytes(b"anything")
+    names = [path.name for path in tmp_path.iterdir() if path.name != "SHA256SUMS"]
+    save_checksums(tmp_path, [name for name in names if name != variant.name])
+    with pytest.raises(
+        ArtefactError, match=rf"{role}\.onnx \| got no line in SHA256SUMS"
+    ):
+        read_folder(tmp_path)
+
+
+def test_raw_images_without_a_checksum_are_those_of_the_reference(
+    tmp_path: Path,
+) -> None:
+    """`bench` adds them for batch sizes that `compile` did not know."""
+    write_folder(tmp_path)
+    images = read_reference(tmp_path / "reference.npz")["images"]
+    (name,) = save_raw_images(images, (6,), tmp_path)
+    read_folder(tmp_path)
+    whole = (tmp_path / name).read_bytes()
+    for content in (whole[:-1], whole + b"x", bytes(len(whole)), b""):
+        (tmp_path / name).write_bytes(content)
+        with pytest.raises(ArtefactError, match=r"batch6\.bin \| got other images"):
+            read_folder(tmp_path)
+    (tmp_path / name).rename(tmp_path / "inputs" / f"images.batch{'9' * 30}.bin")
+    with pytest.raises(ArtefactError, match="got other images"):
+        read_folder(tmp_path)
+
+
+@pytest.mark.parametrize(
+    "report", [None, "{", "[]", "{}", '{"files": {"dense": "d.onnx"}}', '{"files": 3}']
+)
+def test_a_folder_that_is_none_of_ours(tmp_path: Path, report: str | None) -> None:
+    if report is not None:
+        (tmp_path / "report.json").write_text(report)
+        save_checksums(tmp_path, ["report.json"])
+    with pytest.raises(ArtefactError, match="need"):
+        read_folder(tmp_path)
+    with pytest.raises(ArtefactError, match="no folder"):
+        read_folder(tmp_path / "none")
+
+
+def test_raw_images_are_the_arrays_bytes(tmp_path: Path) -> None:
+    images = np.random.default_rng(0).standard_normal((2, 3, 4, 4)).astype(np.float32)
+    names = save_raw_images(images, (1, 4), tmp_path)
+    assert names == ["inputs/images.batch1.bin", "inputs/images.batch4.bin"]
+    one, four = (
+        np.fromfile(tmp_path / name, np.float32).reshape(-1, 3, 4, 4) for name in names
+    )
+    np.testing.assert_array_equal(one, images[:1])
+    np.testing.assert_array_equal(four, np.concatenate([images, images]))
+
+
+IMAGES = np.zeros((2, 3, 4, 4), np.float32)
+KEEP, COUNT = np.array([[0, 2], [1, 3]]), np.array([2, 1])
+
+
+@pytest.mark.parametrize(
+    ("name", "array", "got"),
+    [
+        ("keep_03", KEEP.astype(np.float32), r"float32 \[2, 2\]"),
+        ("keep_03", KEEP.astype(np.uint64), r"uint64 \[2, 2\]"),
+        ("keep_03", KEEP[:1], r"int64 \[1, 2\]"),
+        ("keep_03", KEEP[:, :0], r"int64 \[2, 0\]"),
+        ("keep_03", KEEP[0], r"int64 \[2\]"),
+        ("count_03", COUNT[:, None], r"int64 \[2, 1\]"),
+        ("count_03", COUNT.astype(np.float64), r"float64 \[2\]"),
+    ],
+)
+def test_kept_patches_are_whole_numbers_for_each_image(
+    tmp_path: Path, name: str, array: np.ndarray, got: str
+) -> None:
+    path = tmp_path / "reference.npz"
+    arrays = {"images": IMAGES, "keep_03": KEEP, "count_03": COUNT}
+    np.savez(path, **arrays)  # type: ignore[arg-type]
+    assert read_reference(path).keys() == arrays.keys()
+    np.savez(path, **{**arrays, name: array})  # type: ignore[arg-type]
+    with pytest.raises(ArtefactError, match=rf"got {name} {got} \| need int64 \[2"):
+        read_reference(path)
+
+
+def test_a_file_that_is_gone_has_no_sum(tmp_path: Path) -> None:
+    with pytest.raises(OutputError, match="another command"):
+        save_checksums(tmp_path, ["a"])
+    assert list(tmp_path.iterdir()) == []
+
+
+def names_in(folder: Path) -> set[str]:
+    return {
+        path.relative_to(folder).as_posix()
+        for path in folder.rglob("*")
+        if path.is_file()
+    }
+
+
+@pytest.fixture
+def earlier(tmp_path: Path) -> Path:
+    """A folder with a calibration and raw images of two batches, of which `bench` wrote one."""
+    write_folder(tmp_path)
+    (tmp_path / "calibration.safetensors").write_bytes(b"sums")
+    images = np.zeros((1, 3, 4, 4), np.float32)
+    save_checksums(
+        tmp_path,
+        [
+            *names_in(tmp_path) - {"SHA256SUMS"},
+            *save_raw_images(images, (3,), tmp_path),
+        ],
+    )
+    save_raw_images(images, (64,), tmp_path)
+    (tmp_path / "notes.txt").write_text("mine")
+    return tmp_path
+
+
+def test_what_the_new_compilation_did_not_write_is_removed(earlier: Path) -> None:
+    kept = ["report.json", "model.json"]
+    remove_stale(earlier, kept)
+    assert names_in(earlier) == {*kept, "SHA256SUMS", "notes.txt"}
+    assert not (earlier / "inputs").exists()
+
+
+def test_a_calibration_that_was_given_stays_and_is_listed(earlier: Path) -> None:
+    own, model = earlier / "calibration.safetensors", "model.json"
+    finish_folder(earlier, [model], own)
+    assert names_in(earlier) == {model, own.name, "SHA256SUMS", "notes.txt"}
+    assert verify_checksums(earlier).keys() == {model, own.name}
+    finish_folder(earlier, [model], earlier / "notes.txt")
+    assert verify_checksums(earlier).keys() == {model}
+    assert not own.exists()
+
+
+def test_a_calibration_of_an_earlier_comparison_stays(tmp_path: Path) -> None:
+    given = tmp_path / "star" / "calibration.safetensors"
+    given.parent.mkdir()
+    for path in (given, given.with_name("m.onnx"), tmp_path / "report.html"):
+        path.write_bytes(b"1")
+    save_checksums(
+        tmp_path, ["star/calibration.safetensors", "star/m.onnx", "report.html"]
+    )
+    finish_folder(tmp_path, ["report.html"], given)
+    assert given.exists() and not given.with_name("m.onnx").exists()
+    assert [*read_checksums(tmp_path)] == ["report.html"]
+
+
+def test_without_a_list_nothing_is_removed(earlier: Path) -> None:
+    there = names_in(earlier)
+    for content in ("", f"{'0' * 64}  ../passwd\n"):
+        (earlier / "SHA256SUMS").write_text(content)
+        remove_stale(earlier, ["report.json"])
+        assert names_in(earlier) == there
+    (earlier / "SHA256SUMS").unlink()
+    remove_stale(earlier, ["report.json"])
+    assert names_in(earlier) == there - {"SHA256SUMS"}
+
+
+def test_engines_stay_where_their_models_do(tmp_path: Path) -> None:
+    """A compilation of the same settings writes the same bytes, and a build takes minutes."""
+    files = write_folder(tmp_path)
+    listed = names_in(tmp_path) - {"SHA256SUMS"}
+    for onnx in vars(files).values():
+        write_engines(
+            Pair(onnx, onnx), manifest(onnx=onnx.name, onnx_sha256=sha256_of(onnx))
+        )
+    (tmp_path / "engines/timing.cache").write_bytes(b"cache")
+    built = names_in(tmp_path)
+    remove_stale(tmp_path, listed)
+    assert names_in(tmp_path) == built
+    files.pruned.write_bytes(files.pruned.read_bytes() + b"\0")
+    remove_stale(tmp_path, listed)
+    old = engine_path(tmp_path / "engines", files.pruned).relative_to(tmp_path)
+    assert names_in(tmp_path) == built - {str(old), str(old.with_suffix(".json"))}
+
+
+def test_what_cannot_be_removed_is_told(earlier: Path) -> None:
+    (earlier / "schedule.json").unlink()
+    (earlier / "schedule.json").mkdir()
+    with pytest.raises(OutputError, match=r"schedule\.json"):
+        remove_stale(earlier, ["report.json"])

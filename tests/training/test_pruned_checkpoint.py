@@ -1,0 +1,137 @@
+"""A pruned checkpoint gives back the schedule and the calibration bit for bit, and plain readers its weights."""
+
+import json
+import math
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from safetensors import safe_open
+from safetensors.torch import load_file, save_file
+
+from exporter.calibration.calibrate import calibrate
+from exporter.calibration.record import Calibration
+from exporter.calibration.settings import CalibrationSettings
+from exporter.core.base.canonical_json import to_json
+from exporter.core.base.errors import ArtefactError
+from exporter.core.base.records import Schedule
+from exporter.core.prune.pruned_vit import PrunedViT
+from exporter.core.schedule.plan import schedule_of, shape_schedule
+from exporter.core.schedule.policy import resolve
+from exporter.core.schedule.prune import Prune
+from exporter.core.vit.protocol import PrunableViT
+from exporter.data.images import list_images
+from exporter.models.identity import KEY, Identity, save_weights
+from exporter.training.pruned_checkpoint import (
+    CALIBRATION,
+    SCHEDULE,
+    pruning_records,
+    read_pruning,
+)
+
+IDENTITY = Identity("tiny", "vit_tiny_patch16_224")
+
+
+@pytest.fixture
+def calibration(tiny_vit: PrunableViT, image_folder: Path) -> Calibration:
+    return calibrate(tiny_vit, list_images(image_folder), CalibrationSettings(gamma=2))
+
+
+@pytest.fixture
+def schedule(tiny_vit: PrunableViT, calibration: Calibration) -> Schedule:
+    settings = Prune("fused", rho=0.6, reduce="merge-weighted")
+    return schedule_of(resolve(settings), tiny_vit.spec, calibration)
+
+
+def save_pruned(pruned: PrunedViT, calibration: Calibration, path: Path) -> None:
+    save_weights(
+        pruned.model, IDENTITY, path, **pruning_records(pruned.schedule, calibration)
+    )
+
+
+def changed(path: Path, name: str, record: object) -> None:
+    with safe_open(path, "numpy") as file:
+        (told,) = file.metadata().values()
+    save_file(
+        load_file(path), path, {KEY: json.dumps({**json.loads(told), name: record})}
+    )
+
+
+def test_all_that_prunes_is_in_the_file(
+    tiny_vit: PrunableViT, calibration: Calibration, schedule: Schedule, tmp_path: Path
+) -> None:
+    path, again = tmp_path / "a.safetensors", tmp_path / "b.safetensors"
+    pruned = PrunedViT(tiny_vit, schedule, calibration.inter)
+    for place in (path, again):
+        save_pruned(pruned, calibration, place)
+    assert path.read_bytes() == again.read_bytes()
+    found = read_pruning(path)
+    assert (
+        found is not None
+        and found.calibration is not None
+        and calibration.inter is not None
+    )
+    assert found.schedule == schedule
+    assert found.calibration.record == calibration.record
+    assert found.calibration.inter is not None
+    assert np.array_equal(found.calibration.inter, calibration.inter)
+    assert np.array_equal(found.calibration.acs, calibration.acs)
+    assert found.calibration.overlap_by_layer == calibration.overlap_by_layer
+
+
+def test_its_tensors_are_the_networks_own(
+    tiny_vit: PrunableViT, calibration: Calibration, schedule: Schedule, tmp_path: Path
+) -> None:
+    path = tmp_path / "a.safetensors"
+    save_pruned(PrunedViT(tiny_vit, schedule, calibration.inter), calibration, path)
+    state, own = load_file(path), tiny_vit.model.state_dict()
+    assert state.keys() == own.keys()
+    assert all(torch.equal(value, own[key]) for key, value in state.items())
+
+
+def test_a_schedule_without_scores_keeps_no_calibration(
+    tiny_vit: PrunableViT, calibration: Calibration, tmp_path: Path
+) -> None:
+    schedule = shape_schedule(tiny_vit.spec, 0.7, resolve(Prune()))
+    path = tmp_path / "a.safetensors"
+    save_pruned(PrunedViT(tiny_vit, schedule), calibration, path)
+    found = read_pruning(path)
+    assert found is not None
+    assert (found.schedule, found.calibration) == (schedule, None)
+
+
+def test_an_ordinary_checkpoint_prunes_nothing(
+    tiny_vit: PrunableViT, tmp_path: Path
+) -> None:
+    save_file(tiny_vit.model.state_dict(), tmp_path / "vit.safetensors")
+    assert read_pruning(tmp_path / "vit.safetensors") is None
+    assert read_pruning(tmp_path / "none.safetensors") is None
+
+
+def test_what_was_changed_by_hand_is_refused(
+    tiny_vit: PrunableViT, calibration: Calibration, schedule: Schedule, tmp_path: Path
+) -> None:
+    path = tmp_path / "a.safetensors"
+    pruned = PrunedViT(tiny_vit, schedule, calibration.inter)
+    other = replace(calibration, inter=np.asarray(calibration.inter) * 2)
+    save_pruned(pruned, other, path)
+    with pytest.raises(
+        ArtefactError, match="inter-layer scores other than those of its schedule"
+    ):
+        read_pruning(path)
+    whole = json.loads(to_json(calibration.record))
+    inter = np.asarray(calibration.inter).tolist()
+    broken: list[object] = [
+        5,
+        [1],
+        {"acs": [1]},
+        {"record": whole, "acs": [1], "inter": inter},
+    ]
+    broken.append({"record": whole, "acs": [math.nan] * len(inter), "inter": inter})
+    for name, record in ((SCHEDULE, {}), *((CALIBRATION, each) for each in broken)):
+        save_pruned(pruned, calibration, path)
+        changed(path, name, record)
+        with pytest.raises(ArtefactError, match=r"a\.safetensors"):
+            read_pruning(path)

@@ -1,0 +1,707 @@
+"""A search screens different ways, times what is left, and judges on images that it has not read."""
+
+import json
+import re
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+from unittest.mock import Mock
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from exporter.core.base.artefact import read_lowered
+from exporter.core.base.canonical_json import to_json
+from exporter.core.base.errors import (
+    ArtefactError,
+    ImageError,
+    ModelError,
+    RecipeError,
+    UserError,
+)
+from exporter.core.base.progress import CallbackStages
+from exporter.core.base.vocabulary import Method, Status
+from exporter.core.schedule.methods import DROP, RANDOM
+from exporter.core.schedule.plan import manual_schedule, schedule_of
+from exporter.core.schedule.policy import MacShare, Rho, resolve
+from exporter.core.schedule.prune import Prune
+from exporter.data.images import ImageFolder
+from exporter.depth.checkpoint import DEPTH, Depth
+from exporter.depth.plan import DepthPlan
+from exporter.depth.surgery import apply_plan
+from exporter.jobs.recipe import Recipe, read_recipe
+from exporter.jobs.variant import Variant
+from exporter.measure.benchmark import Throughput
+from exporter.models.identity import save_weights
+from exporter.models.networks import identity_of
+from exporter.models.registry import load
+from exporter.serve.export_folder import verify_checksums
+from exporter.training.pruned_checkpoint import pruning_records
+from exporter.tuning import book
+from exporter.tuning import search as search_module
+from exporter.tuning import tune as module
+from exporter.tuning.choice import (
+    Point,
+    Timed,
+    TuneResult,
+    TuneSettings,
+    qualifies,
+)
+from exporter.tuning.tune import dry_tune, tune
+from exporter.tuning.ways import AXES, Candidate
+from tests.commands import Workplace, recipe_with, tables_of
+from tests.digits import digits
+from tests.exhaustive import also
+from tests.folders import write_folder
+from tests.vits import make_vit
+
+Search = Callable[..., TuneResult]
+ONE_POINT = TuneSettings(max_drop=1.0, target="onnxruntime-fp32")
+
+
+def many_images(folder: Path) -> Path:
+    """Write 800 images of two classes; their names are their numbers."""
+    for at in range(800):
+        place = folder / f"class_{at % 2}" / f"{at}.png"
+        place.parent.mkdir(parents=True, exist_ok=True)
+        Image.new("L", (1, 1)).save(place)
+    return folder
+
+
+class Machine:
+    """Notes what is measured. The unpruned model has nine of ten images right and takes 10 ms.
+
+    A candidate loses a tenth of the square of its share, where patches are dropped twice and at random ten times as
+    much; INT8 loses a point and takes half of the time. Merging takes longer than dropping.
+    """
+
+    def __init__(self, patch: pytest.MonkeyPatch) -> None:
+        self.predicted: list[tuple[str, str]] = []
+        self.timed: list[list[str]] = []
+        patch.setattr(book, "predict", self.predict)
+        patch.setattr(book, "time_together", self.time_together)
+
+    def predict(
+        self, name: str, variant: Variant, images: ImageFolder
+    ) -> dict[str, Any]:
+        part = {256: "screen", 144: "rest"}.get(len(images.files), "final")
+        self.predicted.append((name, part))
+        place = (
+            np.array([int(file.path.stem) for file in images.files])
+            * 7919
+            % 1000
+            / 1000
+        )
+        wrong = (place >= 0.9) | (place < loss_of(variant))
+        labels = np.array([file.label for file in images.files])
+        return {
+            "classes": (labels ^ wrong).tolist(),
+            "labels": labels.tolist(),
+            "skipped": {},
+        }
+
+    def time_together(
+        self, variants: Mapping[str, Variant], _: Any
+    ) -> dict[str, Timed]:
+        self.timed.append([*variants])
+        times = {}
+        for name, variant in variants.items():
+            policy = variant.policy
+            matching = policy is not None and policy.method == Method.MATCHING
+            amount = None if policy is None else policy.amount
+            share = amount.share if isinstance(amount, MacShare) else 0.0
+            ms = (
+                10
+                * (1 - share * (0.7 if matching else 0.9))
+                * (0.5 if "int8" in name else 1)
+            )
+            times[name] = Timed(Throughput(2, 2e3 / ms, ms, ms, (ms,) * 5), 5)
+        return times
+
+
+def loss_of(variant: Variant) -> float:
+    precision = 0.01 * ("int8" in variant.target.name)
+    policy = variant.policy
+    if policy is None:
+        return precision
+    amount, share = policy.amount, 0.0
+    if isinstance(amount, MacShare):
+        share = amount.share
+    elif isinstance(amount, Rho):
+        share = 1 - amount.rho
+    more = 10 if policy.scorer == RANDOM else 2 if policy.reduction == DROP else 1
+    return 0.1 * more * share**2 + precision
+
+
+@pytest.fixture(scope="module")
+def many(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return many_images(tmp_path_factory.mktemp("many"))
+
+
+@pytest.fixture
+def machine(monkeypatch: pytest.MonkeyPatch) -> Machine:
+    return Machine(monkeypatch)
+
+
+@pytest.fixture
+def compiled(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """What is compiled: nothing is."""
+    given: list[Any] = []
+
+    def compile_model(*what: Any, **_: Any) -> SimpleNamespace:
+        given.append(what)
+        return SimpleNamespace(passed=True)
+
+    monkeypatch.setattr(module, "compile_model", compile_model)
+    return given
+
+
+@pytest.fixture
+def search(
+    workplace: Workplace,
+    many: Path,
+    machine: Machine,
+    compiled: list[Any],
+    calibration: Path,
+    tmp_path: Path,
+) -> Search:
+    """A search on the made-up machine; its results are in `tmp_path`."""
+    free = workplace.recipe(
+        eval_images=many,
+        max_eval_images=800,
+        batch=2,
+        rounds=5,
+        calibration=calibration,
+    )
+
+    def run(
+        settings: TuneSettings = ONE_POINT,
+        weights: Any = (),
+        model: Any = None,
+        **changes: Any,
+    ) -> TuneResult:
+        return tune(
+            free.but(**tables_of(**changes)),
+            settings,
+            tmp_path,
+            weights=weights,
+            model=model,
+        )
+
+    return run
+
+
+def test_it_finds_the_fastest_model_within_a_loss(
+    search: Search, machine: Machine, tmp_path: Path
+) -> None:
+    found = search(method=Method.STAR)
+    assert found.choice is not None and found.judged is not None
+    own = found.choice.candidate.prune
+    # At 1 point, 30 % by merging; the errors of 400 images allow for less.
+    assert (
+        own is not None
+        and own.reduce == "merge-weighted"
+        and 0.1 <= (own.mac_reduction or 0) <= 0.3
+    )
+    assert found.judged.status in (Status.MET, Status.NOT_SHOWN)
+    assert found.choice.loss_points <= 1 and found.judged.loss.images == 400
+    assert (found.images, found.settings, found.parity) == (400, ONE_POINT, True)
+    # Each in a run with the unpruned model, and different ways among them.
+    assert {run[0] for run in machine.timed} == {"unpruned, onnxruntime-fp32"}
+    timed = [label for run in machine.timed for label in run[1:]]
+    assert len({label.split("% saved")[0].rpartition(", ")[0] for label in timed}) == 4
+    assert {part for _, part in machine.predicted} == {"screen", "rest", "final"}
+    assert sum(part == "final" for _, part in machine.predicted) == 2
+    speeds = [point.images_per_s for point in found.tried]
+    assert speeds == sorted(speeds, reverse=True)
+    front = json.loads((tmp_path / "front.json").read_text())
+    assert (
+        len(front["tried"]) == len(found.tried)
+        and {"tried", "front", "unpruned"} == front.keys()
+        and front["front"][-1] == found.tried[-1].candidate.label
+    )
+    assert (tmp_path / "front.png").read_bytes().startswith(b"\x89PNG")
+    assert (
+        repr(found)
+        == f"<TuneResult vit_tiny_patch16_224: {found.choice.gain.median:.2f} ×, {found.judged.status}>"
+    )
+
+
+def test_a_calibration_is_made_only_for_ways_that_need_one(
+    search: Search, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    def calibrate(*_: Any) -> Any:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(book, "calibrate_to", calibrate)
+    found = search(method=Method.TOME, calibration=None)
+    assert found.choice is not None
+    assert found.choice.candidate.prune is not None
+    assert found.choice.candidate.prune.method == Method.TOME
+    (tmp_path / "measurements.jsonl").unlink()
+    with pytest.raises(KeyboardInterrupt):
+        search(calibration=None)
+
+
+@pytest.mark.parametrize(
+    "goal", [{"speedup": 1.3}, {"max_ms": 8.0}, {"max_ms": 10.0}], ids=str
+)
+def test_a_time_is_reached_by_the_most_accurate_model(
+    search: Search, goal: dict[str, Any]
+) -> None:
+    """STAR takes 10 ms less 9 ms for all multiply-adds; the unpruned model may do."""
+    settings = TuneSettings(target="onnxruntime-fp32", **goal)
+    found = search(settings, method=Method.STAR, scorer="pairs")
+    assert found.choice is not None and found.judged is not None
+    assert (found.choice.candidate.prune is not None) == (goal != {"max_ms": 10.0})
+    reaching = [
+        point for point in found.tried if settings.reached(point.median_ms, point.gain)
+    ]
+    assert found.choice in reaching
+    slower = [each for each in reaching if each.median_ms > found.choice.median_ms]
+    assert not any(each.loss_points < found.choice.loss_points for each in slower)
+    assert found.judged.status == Status.MET
+
+
+def test_counts_are_kept_to_and_go_into_the_recipe(
+    search: Search,
+    workplace: Workplace,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Also for other weights, and without the images that only the rates of ACS need."""
+    vit = load(workplace.request)
+    plan = DepthPlan((2,))
+    smaller = tmp_path / "smaller.safetensors"
+    identity = identity_of(workplace.request, vit.spec.num_classes)
+    save_weights(apply_plan(vit, plan).model, identity, smaller, **{DEPTH: Depth(plan)})
+    planned = Mock(side_effect=schedule_of)
+    monkeypatch.setattr("exporter.jobs.variant.schedule_of", planned)
+    fast = TuneSettings(max_ms=8.0, target="onnxruntime-fp32")
+    tome = {"method": Method.TOME, "counts": "stretched"}
+    found = search(fast, (smaller,), calibration=None, images=None, **tome)
+    assert {call.args[0].counts for call in planned.call_args_list} == {"stretched"}
+    tried = [point.candidate for point in found.tried]
+    methods = {
+        (point.weights, point.prune.method)
+        for point in tried
+        if point.prune is not None
+    }
+    assert methods == {("", Method.TOME), ("smaller", Method.TOME)}
+    assert found.choice is not None and found.choice.candidate.prune is not None
+    assert Recipe.of(read_recipe(tmp_path / "tune.toml")).prune.counts == "stretched"
+
+
+def test_what_is_out_of_reach_is_said_and_leaves_no_recipe(
+    search: Search, tmp_path: Path
+) -> None:
+    """A recipe of an earlier search would pass for this one's."""
+    (tmp_path / "tune.toml").write_text('model = "digits_vit"\n')
+    found = search(
+        TuneSettings(speedup=50, target="onnxruntime-fp32"), method=Method.TOME
+    )
+    assert (found.choice, found.judged, found.recipe) == (None, None, None)
+    assert (
+        len(found.tried) > 3
+        and repr(found) == "<TuneResult vit_tiny_patch16_224: nothing found>"
+    )
+    assert (tmp_path / "front.json").exists() and not (tmp_path / "tune.toml").exists()
+
+
+def test_few_images_show_little_but_the_best_is_named_and_it_is_said_before(
+    search: Search, machine: Machine, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Of 64 images, half to choose by: ways of every kind are timed, and the choice is fast and loses nothing."""
+    found = search(max_eval_images=64)
+    said = "32 images are in the final half: to show a loss within 1 points takes 268 if no answer changes"
+    assert any(message.startswith(said) for message in caplog.messages)
+    assert found.judged is not None and found.judged.status == Status.NOT_SHOWN
+    choice = found.choice
+    assert choice is not None and choice.margin_points > 1 >= choice.loss_points
+    assert choice.gain.median > 1 and found.recipe is not None
+    pruned = [
+        (point, point.candidate.prune)
+        for point in found.tried
+        if point.candidate.prune is not None
+    ]
+    assert choice.loss.agreement == max(each.loss.agreement for each, _ in pruned)
+    kinds = {(how.method, how.reduce) for _, how in pruned if how is not None}
+    assert {method for method, _ in kinds} == {
+        Method.MATCHING,
+        Method.STAR,
+        Method.A_STAR,
+    }
+    assert {reduce for _, reduce in kinds} == {"merge-weighted", "drop"}
+
+
+def test_a_run_that_was_killed_goes_on_and_repeats_nothing(
+    search: Search, machine: Machine, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    def killed(*_: Any, **__: Any) -> Any:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(search_module, "around", killed)
+        with pytest.raises(KeyboardInterrupt):
+            search(method=Method.TOME)
+    with (tmp_path / "measurements.jsonl").open("a") as file:
+        file.write('{"key": "half a li')
+    first = search(method=Method.TOME)
+    assert len(machine.predicted) == len(set(machine.predicted))
+    assert len({*map(tuple, machine.timed)}) == len(machine.timed)
+    before = len(machine.predicted), len(machine.timed)
+    assert to_json(search(method=Method.TOME)) == to_json(first)
+    assert (len(machine.predicted), len(machine.timed)) == before
+
+
+@pytest.mark.parametrize("method", [Method.TOME, also(None)])
+def test_whenever_it_is_ended_all_that_was_measured_is_kept_and_the_best_is_a_recipe(
+    search: Search,
+    machine: Machine,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    method: Method | None,
+) -> None:
+    """Each call measures a few things more, then Ctrl-C: results come early and get only better."""
+    measured: list[Any] = []
+    written: list[list[str]] = []
+
+    def noted(recipe: Recipe, choice: Candidate, search: Any) -> Recipe:
+        written[-1].append(choice.label)
+        return recipe_of(recipe, choice, search)
+
+    recipe_of = module._recipe_of
+    monkeypatch.setattr(module, "_recipe_of", noted)
+    for name in ("predict", "time_together"):
+        monkeypatch.setattr(
+            book, name, ended_after_some(getattr(machine, name), measured)
+        )
+    found = None
+    while found is None:
+        measured.clear()
+        written.append([])
+        with suppress(KeyboardInterrupt):
+            found = search(method=method)
+        assert len(written) < 500
+        assert (tmp_path / "tune.toml").exists() == any(written)
+    assert found.choice is not None and len(written) > 5
+    assert len(machine.predicted) == len(set(machine.predicted))
+    first = next(place for place, choices in enumerate(written) if choices)
+    assert first < len(written) / 2
+    points = {point.candidate.label: point for point in found.tried}
+    best = [worth_of(points[choices[-1]]) for choices in written[first:]]
+    assert best == sorted(best) and best[-1] == worth_of(found.choice)
+
+
+def worth_of(point: Point) -> tuple[bool, float]:
+    """What is better is larger: of those that qualify the faster, of the others the one that loses less."""
+    if qualifies(point, ONE_POINT):
+        return True, point.images_per_s
+    return False, -point.margin_points
+
+
+def ended_after_some(
+    measure: Callable[..., Any], measured: list[Any]
+) -> Callable[..., Any]:
+    """A fourth measurement is Ctrl-C."""
+
+    def run(*given: Any) -> Any:
+        if len(measured) == 3:
+            raise KeyboardInterrupt
+        measured.append(given)
+        return measure(*given)
+
+    return run
+
+
+def test_the_whole_is_estimated_after_the_first_candidates_and_the_best_is_said(
+    workplace: Workplace,
+    many: Path,
+    machine: Machine,
+    compiled: list[Any],
+    tmp_path: Path,
+) -> None:
+    lines: list[str] = []
+    stages = CallbackStages(lambda name, done, total: lines.append(name))
+    recipe = workplace.recipe(eval_images=many, max_eval_images=800, batch=2, rounds=5)
+    found = tune(
+        recipe.but(prune={"method": Method.TOME}), ONE_POINT, tmp_path, stages=stages
+    )
+    assert found.choice is not None
+    (estimate,) = (
+        line for line in lines if line.startswith("the whole search takes about 0:00:0")
+    )
+    assert "1 ways, then about 12 candidates" in estimate
+    best = [line for line in lines if line.startswith("the best so far: ")]
+    assert best and best[-1].startswith(
+        f"the best so far: {found.choice.candidate.label}: "
+    )
+    assert lines.index(estimate) < lines.index("ways to prune, by 256 images")
+
+
+@pytest.mark.parametrize(
+    "changes", [{"max_eval_images": 700}, {"batch": 4}], ids=["images", "batch"]
+)
+def test_a_search_of_other_images_or_measurements_does_not_go_on(
+    search: Search, changes: dict[str, Any]
+) -> None:
+    search(method=Method.TOME)
+    with pytest.raises(
+        ArtefactError,
+        match=r"measurements\.jsonl \| got a search of other settings, images",
+    ):
+        search(method=Method.TOME, **changes)
+
+
+def test_on_another_cpu_times_are_measured_again_and_answers_of_pytorch_are_not(
+    search: Search, machine: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = search(method=Method.TOME)
+    predicted, timed = len(machine.predicted), len(machine.timed)
+    monkeypatch.setattr(book, "cpu_model", lambda: "another")
+    second = search(method=Method.TOME)
+    assert machine.timed[timed:] == machine.timed[:timed]
+    ((label, part),) = machine.predicted[predicted:]
+    assert (label.endswith("onnxruntime-fp32"), part) == (True, "final")
+    assert to_json(second) == to_json(first)
+
+
+def test_the_recipe_of_matching_has_the_counts_that_were_measured(
+    search: Search, compiled: list[Any], workplace: Workplace
+) -> None:
+    """A share of which stretched counts have another exponent than 1, which they have beside a rho."""
+    fast = TuneSettings(max_ms=8.0, target="onnxruntime-fp32")
+    found = search(fast, method=Method.MATCHING, mac_reduction=0.7, calibration=None)
+    assert found.choice is not None and found.choice.candidate.policy is not None
+    spec = load(workplace.request).spec
+    measured = schedule_of(found.choice.candidate.policy, spec)
+    ((recipe, *_),) = compiled
+    policy = resolve(recipe.prune)
+    assert policy.exponent < 1.0
+    assert schedule_of(policy, spec) == measured
+
+
+def test_the_choice_is_compiled_from_its_recipe(
+    search: Search,
+    compiled: list[Any],
+    calibration: Path,
+    workplace: Workplace,
+    tmp_path: Path,
+) -> None:
+    module_of_mine = load(workplace.request).model
+    found = search(
+        method=Method.STAR,
+        scorer="fused",
+        model=module_of_mine,
+        checkpoint=None,
+        model_kwargs={},
+        threads=1,
+    )
+    assert found.choice is not None
+    ((recipe, folder, model, _),) = compiled
+    assert (folder, model) == (tmp_path / "compiled", module_of_mine)
+    own, prune = found.choice.candidate, recipe.prune
+    assert recipe.lower.target == own.target
+    assert all(getattr(own.prune, name) == getattr(prune, name) for name in AXES)
+    assert (
+        0 < prune.rho < 1
+        and prune.mac_reduction is None
+        and recipe.measure.threads == 1
+    )
+    told = read_recipe(tmp_path / "tune.toml")
+    assert Recipe.of(told) == recipe.but(**tables_of(calibration=calibration))
+
+
+def test_a_choice_that_prunes_nothing_is_one_file_also_in_the_folder_of_an_earlier_compilation(
+    search: Search, tmp_path: Path
+) -> None:
+    write_folder(tmp_path / "compiled")
+    (tmp_path / "compiled/notes.txt").write_text("mine")
+    found = search(TuneSettings(max_ms=5.0, runtime="onnxruntime"), method=Method.TOME)
+    assert found.choice is not None
+    assert found.choice.candidate.label == "unpruned, onnxruntime-int8"
+    (path,) = (tmp_path / "compiled").glob("*.onnx")
+    assert {each.name for each in path.parent.iterdir()} == {
+        path.name,
+        "SHA256SUMS",
+        "notes.txt",
+    }
+    assert verify_checksums(path.parent).keys() == {path.name}
+    assert read_lowered(path).artefact.target.name == "onnxruntime-int8"
+    assert "prune" not in read_recipe(tmp_path / "tune.toml")
+
+
+def test_other_weights_are_tried_as_they_are(
+    search: Search, machine: Machine, workplace: Workplace, tmp_path: Path
+) -> None:
+    vit = load(workplace.request)
+    identity = identity_of(workplace.request, vit.spec.num_classes)
+    plan = DepthPlan((2,))
+    smaller = tmp_path / "smaller.safetensors"
+    trained = tmp_path / "trained.safetensors"
+    save_weights(apply_plan(vit, plan).model, identity, smaller, **{DEPTH: Depth(plan)})
+    schedule = manual_schedule(vit.spec, {2: 0.5}, resolve(Prune("intra")))
+    save_weights(vit.model, identity, trained, **pruning_records(schedule, None))
+    search(method=Method.TOME, weights=(smaller, trained))
+    timed = " ".join(" ".join(run) for run in machine.timed)
+    for words in (
+        "smaller, unpruned",
+        "smaller, tome",
+        "trained, star, intra, drop, α 0.15, as given",
+    ):
+        assert words in timed
+    other = tmp_path / "other.safetensors"
+    five = apply_plan(make_vit(num_classes=5), plan).model
+    save_weights(five, identity_of(workplace.request, 5), other, **{DEPTH: Depth(plan)})
+    with pytest.raises(ModelError, match="5 classes"):
+        search(weights=(other,))
+    with pytest.raises(RecipeError, match="files of different names"):
+        search(weights=(smaller, tmp_path / "b" / smaller.name))
+
+
+@pytest.mark.parametrize(
+    ("changes", "error", "message"),
+    [
+        ({"eval_images": None}, RecipeError, "--eval-images"),
+        ({"max_eval_images": 1}, ImageError, "at least 2 for each class"),
+        ({"images": "nowhere"}, ImageError, "no such folder"),
+        ({"rounds": 0}, RecipeError, "--rounds"),
+        ({"rates": {2: 0.5}}, RecipeError, "--weights FILE"),
+        ({"rates": {2: 0.5}, "rho": 0.7}, RecipeError, "--weights FILE"),
+    ],
+)
+def test_what_cannot_be_searched_is_refused_before_any_work(
+    search: Search,
+    machine: Machine,
+    workplace: Workplace,
+    many: Path,
+    tmp_path: Path,
+    changes: dict[str, Any],
+    error: type[UserError],
+    message: str,
+) -> None:
+    with pytest.raises(error, match=message):
+        search(**changes)
+    recipe = workplace.recipe(**{"eval_images": many, **changes})
+    with pytest.raises(error, match=message):
+        dry_tune(recipe, ONE_POINT, tmp_path)
+    assert list(tmp_path.iterdir()) == [] and not machine.predicted
+
+
+def test_a_target_that_needs_images_of_its_own_is_refused_without_any(
+    workplace: Workplace, many: Path, tmp_path: Path
+) -> None:
+    recipe = workplace.recipe(eval_images=many, images=None)
+    anywhere = TuneSettings(max_drop=1.0)
+    with pytest.raises(
+        RecipeError, match=r"--images .* activation ranges of openvino-int8"
+    ):
+        dry_tune(recipe, anywhere, tmp_path)
+    assert dry_tune(recipe, ONE_POINT, tmp_path).schedule is None
+
+
+def test_a_target_that_this_cpu_makes_slow_is_said_before_the_work(
+    workplace: Workplace,
+    many: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    (tmp_path / "cpuinfo").write_text("flags\t: avx2\n")
+    monkeypatch.setattr("exporter.core.base.machine.CPUINFO", tmp_path / "cpuinfo")
+    recipe = workplace.recipe(eval_images=many)
+    dry_tune(
+        recipe, TuneSettings(max_drop=50.0, target="openvino-int8"), tmp_path / "out"
+    )
+    assert "openvino-int8 is slower than openvino-fp32 here" in caplog.text
+    caplog.clear()
+    dry_tune(recipe, ONE_POINT, tmp_path / "out")
+    assert "slower" not in caplog.text
+
+
+def test_a_loss_of_all_accuracy_and_an_amount_out_of_reach_are_refused(
+    search: Search,
+) -> None:
+    with pytest.raises(RecipeError, match="less than the accuracy"):
+        search(
+            TuneSettings(max_drop=95.0, target="onnxruntime-fp32"), method=Method.TOME
+        )
+    with pytest.raises(RecipeError, match="or --images where"):
+        search(method=Method.TOME, mac_reduction=0.99)
+
+
+def test_images_to_measure_on_that_are_calibrated_on_are_said(
+    workplace: Workplace, many: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    dry_tune(workplace.recipe(eval_images=many), ONE_POINT, tmp_path)
+    assert not any("calibrated on too" in message for message in caplog.messages)
+    dry_tune(workplace.recipe(eval_images=many, images=many), ONE_POINT, tmp_path)
+    seen = re.compile(
+        rf"{many}: (\d+) of \1 images to measure on are calibrated on too"
+    )
+    assert any(map(seen.match, caplog.messages))
+
+
+def test_a_dry_run_says_how_much_is_screened(
+    workplace: Workplace, many: Path, tmp_path: Path
+) -> None:
+    found = dry_tune(
+        workplace.recipe(eval_images=many, mac_reduction=0.25), ONE_POINT, tmp_path
+    )
+    assert found.unknown == "the search, which screens 17 ways on 256 images each"
+    assert found.gmacs_pruned == pytest.approx(0.75 * found.gmacs_dense)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.ort
+def test_a_real_search_of_the_digits_model(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Trained weights, real measurements, and a compiled folder."""
+    values: dict[str, Any] = {
+        "model": "digits_vit",
+        "method": Method.TOME,
+        "mac_reduction": 0.4,
+        "rounds": 5,
+    }
+    images: dict[str, Any] = {
+        "images": digits() / "train",
+        "eval_images": digits() / "held_out",
+        "max_eval_images": 60,
+    }
+    recipe = recipe_with(**values, **images, check_images=4, batch=2, more_batches=())
+    settings = TuneSettings(max_ms=1e6, target="onnxruntime-int8")
+    # Whatever this machine takes for each.
+    monkeypatch.setattr(
+        search_module,
+        "chosen",
+        lambda points, _: next(
+            (each for each in points if each.candidate.prune is not None), None
+        ),
+    )
+    found = tune(recipe, settings, tmp_path / "out")
+    assert found.choice is not None and found.judged is not None
+    assert (
+        found.judged.status == Status.MET
+        and (found.judged.loss.loss_points or 0.0) < 20
+    )
+    assert {point.candidate.target for point in found.tried} == {"onnxruntime-int8"}
+    assert {*found.unpruned} == {"onnxruntime-fp32", "onnxruntime-int8"}
+    assert all(rate > 0 for rate in found.unpruned.values())
+    assert found.parity is not None and (tmp_path / "out/compiled/report.html").exists()
+    # Again, from what was measured.
+    monkeypatch.setattr(
+        module, "compile_model", lambda *_, **__: SimpleNamespace(passed=True)
+    )
+    again = tune(recipe, settings, tmp_path / "out")
+    assert again.choice == found.choice
+    assert again.judged == found.judged
+    assert again.tried == found.tried
+    assert json.loads((tmp_path / "out/front.json").read_text()).keys() == {
+        "front",
+        "tried",
+        "unpruned",
+    }
