@@ -15,6 +15,11 @@ from exporter.core.base.vocabulary import Method
 from exporter.core.schedule.rates import SHAPES, STRETCHED
 
 
+def _nothing(_spec: ModelSpec) -> str:
+    return ""
+
+
+# Models keep their factors, and are pickled, as lambdas cannot be.
 @dataclass(frozen=True)
 class Factor:
     """One factor.
@@ -25,7 +30,7 @@ class Factor:
 
     name: str
     macs: Callable[[ModelSpec, int, int], int]
-    lacks: Callable[[ModelSpec], str] = lambda _spec: ""
+    lacks: Callable[[ModelSpec], str] = _nothing
     strided: bool = False
 
 
@@ -37,33 +42,30 @@ def _no_probe(spec: ModelSpec) -> str:
     return "" if spec.probe_rows else "no attention pooling, whose query is the probe"
 
 
+def _class_macs(spec: ModelSpec, tokens: int, _stride: int) -> int:
+    return spec.num_class_tokens * tokens * spec.dim
+
+
+def _received_macs(spec: ModelSpec, tokens: int, stride: int) -> int:
+    return -(-tokens // stride) * tokens * spec.dim
+
+
+def _probe_macs(spec: ModelSpec, tokens: int, _stride: int) -> int:
+    return spec.probe_rows * (tokens - spec.num_prefix_tokens) * spec.dim
+
+
+def _similarity_macs(spec: ModelSpec, tokens: int, _stride: int) -> int:
+    return (tokens - spec.num_prefix_tokens) * spec.dim // spec.num_heads
+
+
 # The attention of the class tokens.
-CLASS = Factor(
-    "class",
-    lambda spec, tokens, _: spec.num_class_tokens * tokens * spec.dim,
-    _no_class_row,
-)
+CLASS = Factor("class", _class_macs, _no_class_row)
 # The mean attention that a patch receives.
-RECEIVED = Factor(
-    "received",
-    lambda spec, tokens, stride: -(-tokens // stride) * tokens * spec.dim,
-    strided=True,
-)
+RECEIVED = Factor("received", _received_macs, strided=True)
 # The attention of the pooling's own query to the patches, as if the layer were the last.
-PROBE = Factor(
-    "probe",
-    lambda spec, tokens, _: (
-        spec.probe_rows * (tokens - spec.num_prefix_tokens) * spec.dim
-    ),
-    _no_probe,
-)
+PROBE = Factor("probe", _probe_macs, _no_probe)
 # How little a patch resembles the others: a product with their mean direction, as long as a head's key.
-SIMILARITY = Factor(
-    "similarity",
-    lambda spec, tokens, _: (
-        (tokens - spec.num_prefix_tokens) * spec.dim // spec.num_heads
-    ),
-)
+SIMILARITY = Factor("similarity", _similarity_macs)
 
 
 @dataclass(frozen=True)

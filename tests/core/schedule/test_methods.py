@@ -1,5 +1,6 @@
 """The rows of factors, reductions, scorers and methods."""
 
+import pickle
 from dataclasses import replace
 
 import numpy as np
@@ -32,6 +33,10 @@ from exporter.core.schedule.plan import check_fits, keep_everything, manual_sche
 from exporter.core.schedule.policy import resolve
 from exporter.core.schedule.prune import Prune
 from tests.vits import make_vit
+
+
+def test_each_scorer_can_be_pickled_with_the_model_that_keeps_it() -> None:
+    assert pickle.loads(pickle.dumps(SCORERS)) == SCORERS
 
 
 def test_their_multiply_adds() -> None:
