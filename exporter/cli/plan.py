@@ -27,9 +27,10 @@ from exporter.core.base.errors import ArtefactError, RecipeError, reason_of
 from exporter.core.base.files import writable_file
 from exporter.core.base.records import ModelSpec
 from exporter.core.base.vocabulary import Method
+from exporter.core.schedule.checks import log_oddities
 from exporter.core.schedule.macs import dense_macs, schedule_macs
 from exporter.core.schedule.methods import ACS
-from exporter.core.schedule.plan import log_oddities, schedule_of
+from exporter.core.schedule.plan import schedule_of
 from exporter.core.schedule.policy import Need, Policy
 from exporter.jobs.recipe import Recipe
 from exporter.jobs.resolved import resolved_recipe

@@ -29,7 +29,8 @@ from exporter.core.base.tensor_names import IMAGES, Array
 from exporter.core.base.vocabulary import InputKind, Layout, Method, OutputKind
 from exporter.core.lower.pipeline import lower
 from exporter.core.prune.pruned_vit import PrunedViT
-from exporter.core.schedule.plan import keep_everything, log_oddities, schedule_of
+from exporter.core.schedule.checks import log_oddities
+from exporter.core.schedule.plan import keep_everything, schedule_of
 from exporter.core.schedule.policy import UNSAID, resolve
 from exporter.core.schedule.prune import Prune
 from exporter.core.verify.record import ParityReport

@@ -24,7 +24,8 @@ from exporter.core.lower.pipeline import lower_each
 from exporter.core.prune.divergence import Judges, nearest, spread
 from exporter.core.prune.pruned_vit import PrunedViT
 from exporter.core.prune.refit import refit, runs_to_refit
-from exporter.core.schedule.plan import Cost, keep_everything, log_oddities, schedule_of
+from exporter.core.schedule.checks import log_oddities
+from exporter.core.schedule.plan import Cost, keep_everything, schedule_of
 from exporter.core.schedule.policy import Given, Need, Policy
 from exporter.core.verify.reference import image_cost
 from exporter.engines.choice import on_this_cpu

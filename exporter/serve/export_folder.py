@@ -32,7 +32,8 @@ from exporter.core.base.tensor_names import (
     keep_layers,
     keep_name,
 )
-from exporter.core.schedule.plan import check_fits, keep_everything
+from exporter.core.schedule.checks import check_fits
+from exporter.core.schedule.plan import keep_everything
 from exporter.core.verify.playback_runner import dense_name, recorded
 from exporter.core.verify.runner import TensorInfo
 from exporter.engines.layer_info import layers_path

@@ -23,9 +23,9 @@ from exporter.core.prune.scores import (
     weigh_inter,
 )
 from exporter.core.prune.tokens import Decision, FullGrid, Grid, Packed, Tokens
+from exporter.core.schedule.checks import check_fits
 from exporter.core.schedule.macs import MacCount, schedule_macs
 from exporter.core.schedule.methods import reduction_named, scorer_named
-from exporter.core.schedule.plan import check_fits
 from exporter.core.vit.protocol import PrunableViT, Seen
 
 

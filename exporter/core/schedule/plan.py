@@ -1,9 +1,8 @@
-"""A model's schedule, from a policy; whether a schedule fits a model, and what is odd about it.
+"""A model's schedule, from a policy.
 
 Where a share of multiply-adds is asked for, rho is solved for here and nowhere else.
 """
 
-import logging
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -14,17 +13,9 @@ from numpy.typing import NDArray
 
 from exporter.core.base.errors import ScheduleError
 from exporter.core.base.records import ModelSpec, Schedule
-from exporter.core.base.vocabulary import Anchors
+from exporter.core.schedule.checks import check_fits, check_scored, rates_by_layer
 from exporter.core.schedule.macs import dense_macs, schedule_macs
-from exporter.core.schedule.methods import (
-    ACS,
-    Scorer,
-    check_choices,
-    check_factor,
-    check_stride,
-    reduction_named,
-    scorer_named,
-)
+from exporter.core.schedule.methods import ACS, check_factor
 from exporter.core.schedule.policy import (
     Given,
     MacShare,
@@ -42,7 +33,6 @@ from exporter.core.schedule.rates import (
     counts,
     counts_for_cost,
     counts_of_rho,
-    ends_of_acs,
     first_layers,
     manual_rates,
     rates_from_acs,
@@ -69,12 +59,6 @@ Cost = Callable[[Schedule], float]
 
 # Each bisection runs the model over the images; 12 give rho to 1/4096.
 IMAGE_BISECTIONS = 12
-# The authors' five models have their first layer at 0 to 0.34 of the range of ACS, their last one at 0.66 to 1.
-FIRST_AT_MOST, LAST_AT_LEAST = 0.5, 0.5
-# The share of the multiply-adds above which counts decide the loss (docs/results.md).
-MUCH = 0.6
-
-logger = logging.getLogger(__name__)
 
 
 def schedule_of(
@@ -107,7 +91,7 @@ def schedule_of(
 
     def of_rho(rho: float) -> Schedule:
         if isinstance(amount, ScaledRates):
-            rates = _rates_by_layer(amount.rates, spec)
+            rates = rates_by_layer(amount.rates, spec)
             schedule = scaled_schedule(spec, rates, rho, policy)
         elif policy.counts == ACS:
             schedule = star_schedule(spec, acs, rho, policy)
@@ -309,150 +293,3 @@ def _schedule(
         query_stride=policy.query_stride,
         along_curve=policy.scorer.by_tokens,
     )
-
-
-def _rates_by_layer(rates: Rates | Given, spec: ModelSpec) -> tuple[float, ...]:
-    """Return the rates that a number scales, one for each layer of the model from 0 on."""
-    if isinstance(rates, Rates):
-        return manual_rates(rates.by_layer, spec.depth)
-    if len(rates.schedule.rates) != spec.depth:
-        got = f"{len(rates.schedule.rates)} rates"
-        raise ScheduleError(
-            "schedule", got, f"{spec.depth}, one for each layer of {spec.name}"
-        )
-    embedded = rates_of_counts(rates.schedule.left[:1], spec.num_patches)
-    return (*embedded, *rates.schedule.rates)
-
-
-def check_fits(schedule: Schedule, spec: ModelSpec) -> None:
-    """Raise ScheduleError, naming the wrong layer, unless the schedule fits the model."""
-    if len(schedule.rates) != spec.depth or len(schedule.keep) != spec.depth:
-        raise ScheduleError(
-            "schedule",
-            f"{len(schedule.rates)} layers",
-            f"{spec.depth}, the depth of {spec.name}",
-        )
-    if schedule.num_patches != spec.num_patches:
-        raise ScheduleError(
-            "schedule",
-            f"{schedule.num_patches} patches",
-            f"{spec.num_patches} of {spec.name}",
-        )
-    if schedule.left[0] > spec.num_patches:
-        most = f"at most the {spec.num_patches} patches of {spec.name}"
-        raise ScheduleError("schedule, embedded", str(schedule.embedded), most)
-    scorer = scorer_named(schedule.scorer)
-    check_scored((schedule.left[0] / spec.num_patches, *schedule.rates), spec, scorer)
-    check_stride(scorer, schedule.query_stride)
-    if schedule.pruning_layers:
-        check_factor(scorer, spec, schedule.query_stride)
-    check_choices(schedule.method, scorer, reduction_named(schedule.reduce))
-    keep = counts(
-        schedule.rates, schedule.left[0], schedule.round_to, spec.num_prefix_tokens
-    )
-    for index, (count, expected) in enumerate(zip(schedule.keep, keep, strict=True)):
-        if count != expected:
-            raise ScheduleError(
-                f"schedule, layer {index + 1}",
-                f"{count} patches",
-                f"{expected}, which its rate {schedule.rates[index]} gives",
-            )
-
-
-def check_scored(rates: Sequence[float], spec: ModelSpec, scorer: Scorer) -> None:
-    """Raise ScheduleError where a layer from 0 on that cannot score its patches has a rate below 1."""
-    if rates[0] < 1.0 and not scorer.by_tokens:
-        got = f"rate {rates[0]:.6g} before the first block, where {scorer.name} has no keys"
-        raise ScheduleError("schedule, layer 0", got, "rate 1, or the method matching")
-    for layer, rate in enumerate(rates[1:], start=1):
-        if rate < 1.0 and layer not in spec.attention_layers:
-            got = f"rate {rate:.6g} in a block without attention"
-            hint = "nothing scores its patches"
-            raise ScheduleError(f"schedule, layer {layer}", got, "rate 1", hint)
-
-
-def log_oddities(schedule: Schedule, policy: Policy, spec: ModelSpec) -> None:
-    """Log a warning for whatever a user of a planned schedule may not expect; none for one that was given."""
-    if isinstance(policy.amount, Given):
-        return
-    _warn_of_pooling(policy, spec)
-    _warn_of_anchors(schedule)
-    if isinstance(policy.amount, Rho) and (policy.counts, policy.exponent) == (
-        STRETCHED,
-        1.0,
-    ):
-        _warn_of_rho(schedule, spec)
-    if isinstance(policy.amount, Rates):
-        _warn_of_lone_layer(policy.amount, schedule, spec)
-    if isinstance(policy.amount, ScaledRates):
-        _warn_of_scaling(_rates_by_layer(policy.amount.rates, spec), schedule, spec)
-
-
-def _warn_of_pooling(policy: Policy, spec: ModelSpec) -> None:
-    """Say where patches are dropped from what a head pools: merging loses far less (docs/models.md)."""
-    if not spec.num_class_tokens and not policy.reduction.merges:
-        logger.warning(
-            "the head of %s pools the patches, so dropping patches changes its input: check the accuracy, or merge "
-            "the patches (--reduce merge-weighted, or --method matching)",
-            spec.name,
-        )
-
-
-def _warn_of_rho(schedule: Schedule, spec: ModelSpec) -> None:
-    """Say where a rho that several layers keep saves more than most who give it expect."""
-    saved = (
-        1.0 - schedule_macs(spec, schedule).total / dense_macs(spec.as_it_came).total
-    )
-    if saved > MUCH:
-        logger.warning(
-            "%d layers keep the share rho, %g: that saves %.0f %% of the multiply-adds; --mac-reduction sets "
-            "this share, and star and tome give rho to their lowest layer alone",
-            *(len(schedule.pruning_layers), schedule.rho, 100 * saved),
-        )
-
-
-def _warn_of_anchors(schedule: Schedule) -> None:
-    """Say where the anchors "minmax" put rho far from the last layers: STAR expects ACS to rise."""
-    if (
-        schedule.acs is None
-        or schedule.anchors != Anchors.MINMAX
-        or not schedule.pruning_layers
-    ):
-        return
-    first, last = ends_of_acs(schedule.acs)
-    if first <= FIRST_AT_MOST and last >= LAST_AT_LEAST:
-        return
-    lowest, depth = int(np.argmin(schedule.rates)) + 1, len(schedule.rates)
-    logger.warning(
-        "ACS does not rise from the first layer (at %.2f of its range) to the last (at %.2f): layer %d of %d gets "
-        "the lowest rate, and %d of %d patches are left; check the accuracy, or set --rates",
-        *(first, last, lowest, depth, schedule.keep[-1], schedule.num_patches),
-    )
-
-
-def _warn_of_lone_layer(given: Rates, schedule: Schedule, spec: ModelSpec) -> None:
-    """Say where a given rate drops nothing, since nobody reads patches behind the last attention."""
-    layer = spec.lone_layer
-    rate = given.by_layer.get(layer, 1.0)
-    if layer and rate < 1.0 and schedule.rates[layer - 1] == 1.0:
-        logger.warning(
-            "layer %d keeps its patches, whatever its rate, %g: it computes the tokens alone that the head reads",
-            *(layer, rate),
-        )
-
-
-def _warn_of_scaling(
-    rates: Sequence[float], schedule: Schedule, spec: ModelSpec
-) -> None:
-    """Say what became of rates that a number scaled."""
-    changes = []
-    scaled = rates_of_counts(schedule.left[:1], spec.num_patches) + schedule.rates
-    for layer, (before, after) in enumerate(zip(rates, scaled, strict=True)):
-        # What is not dropped in the lone layer has not been scaled.
-        if before != after and layer != schedule.lone_layer(spec):
-            changes.append(f"layer {layer} {before:.4g} to {after:.4g}")
-    if changes:
-        logger.warning(
-            "the given rates are scaled to reach the number beside them: %s",
-            ", ".join(changes),
-        )

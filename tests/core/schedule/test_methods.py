@@ -9,6 +9,7 @@ import pytest
 from exporter.core.base.errors import RecipeError
 from exporter.core.base.vocabulary import Method
 from exporter.core.prune.pruned_vit import PrunedViT
+from exporter.core.schedule.checks import check_fits
 from exporter.core.schedule.macs import schedule_macs
 from exporter.core.schedule.methods import (
     CLASS,
@@ -29,7 +30,7 @@ from exporter.core.schedule.methods import (
     default_reduction,
     scorer_named,
 )
-from exporter.core.schedule.plan import check_fits, keep_everything, manual_schedule
+from exporter.core.schedule.plan import keep_everything, manual_schedule
 from exporter.core.schedule.policy import resolve
 from exporter.core.schedule.prune import Prune
 from tests.vits import make_vit

@@ -6,9 +6,8 @@ import pytest
 
 from exporter.core.base.errors import RecipeError, ScheduleError
 from exporter.core.base.vocabulary import Anchors, Method
+from exporter.core.schedule.checks import check_fits, log_oddities
 from exporter.core.schedule.plan import (
-    check_fits,
-    log_oddities,
     manual_schedule,
     schedule_of,
     shape_schedule,

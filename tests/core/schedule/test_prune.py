@@ -12,10 +12,10 @@ from exporter.core.base.canonical_json import save_json
 from exporter.core.base.errors import ScheduleError
 from exporter.core.base.records import ModelSpec, Schedule
 from exporter.core.base.vocabulary import Anchors, Method
+from exporter.core.schedule.checks import log_oddities
 from exporter.core.schedule.macs import dense_macs, pruned_macs, schedule_macs
 from exporter.core.schedule.plan import (
     as_read,
-    log_oddities,
     manual_schedule,
     schedule_of,
     shape_schedule,
