@@ -18,7 +18,6 @@ from exporter.cli.output import RichStages, print_lines, show
 from exporter.cli.setting_flags import add_flags
 from exporter.core.base.errors import RecipeError
 from exporter.core.base.files import writable_file
-from exporter.core.schedule.policy import Given
 from exporter.jobs.recipe import Recipe
 from exporter.jobs.resolved import ResolvedRecipe, resolved_recipe
 
@@ -75,7 +74,7 @@ def _check(arguments: argparse.Namespace, resolved: ResolvedRecipe) -> None:
     if arguments.dense:
         refuse(arguments, PRUNES, "--dense", "the dense model drops no patches")
     policy = resolved.policy(dense=arguments.dense)
-    if not arguments.dense and not isinstance(policy.amount, Given):
+    if not arguments.dense and policy.amount.whole_schedule is None:
         raise RecipeError("export", "neither", "--schedule FILE or --dense")
     resolved.check_images()
     # Those of the target: a schedule says itself what it lacks.

@@ -10,7 +10,7 @@ from exporter.core.base.records import Schedule
 from exporter.core.base.settings import Settings, changes_of
 from exporter.core.base.targets import ONNXRUNTIME_INT8, OPENVINO, OPENVINO_INT8, Target
 from exporter.core.schedule.macs import dense_macs, schedule_macs
-from exporter.core.schedule.policy import UNSAID, Need
+from exporter.core.schedule.policy import Need
 from exporter.jobs.network import Network
 from exporter.jobs.recipe import Recipe
 from exporter.jobs.resolved import resolved_recipe
@@ -95,7 +95,7 @@ def dry_run(
     share = recipe.prune.mac_reduction
     if share is not None:
         pruned = (1 - share) * dense
-    if not unknown and policy is not None and policy.amount != UNSAID:
+    if not unknown and policy is not None and policy.amount.is_said:
         variant.log_oddities()
         schedule = variant.schedule
         pruned = schedule_macs(spec, schedule).gmacs

@@ -31,7 +31,7 @@ from exporter.core.lower.pipeline import lower
 from exporter.core.prune.pruned_vit import PrunedViT
 from exporter.core.schedule.checks import log_oddities
 from exporter.core.schedule.plan import keep_everything, schedule_of
-from exporter.core.schedule.policy import UNSAID, resolve
+from exporter.core.schedule.policy import resolve
 from exporter.core.schedule.prune import Prune
 from exporter.core.verify.record import ParityReport
 from exporter.core.verify.reference import check as check_lowered
@@ -191,7 +191,7 @@ def plan(
     if how.method is None and calibration is not None:
         how = replace(how, method=Method.STAR)
     policy = resolve(how)
-    if policy.amount == UNSAID:
+    if not policy.amount.is_said:
         raise ScheduleError(
             "plan", "no amount to prune", "one of rho, mac_reduction, rates, schedule"
         )

@@ -26,7 +26,7 @@ from exporter.core.prune.pruned_vit import PrunedViT
 from exporter.core.prune.refit import refit, runs_to_refit
 from exporter.core.schedule.checks import log_oddities
 from exporter.core.schedule.plan import Cost, keep_everything, schedule_of
-from exporter.core.schedule.policy import Given, Need, Policy
+from exporter.core.schedule.policy import Need, Policy
 from exporter.core.verify.reference import image_cost
 from exporter.engines.choice import on_this_cpu
 from exporter.jobs import steps
@@ -76,8 +76,7 @@ class Variant:
     @property
     def given(self) -> Schedule | None:
         """The schedule that is given, where no number for how much to prune scales it."""
-        amount = None if self.policy is None else self.policy.amount
-        return amount.schedule if isinstance(amount, Given) else None
+        return None if self.policy is None else self.policy.amount.whole_schedule
 
     @property
     def reads_calibration(self) -> bool:

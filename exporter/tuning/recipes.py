@@ -6,7 +6,7 @@ from typing import Any
 
 from exporter.core.base.errors import CheckpointError, RecipeError
 from exporter.core.base.files import PathLike
-from exporter.core.schedule.policy import UNSAID, MacShare, Policy, Rho
+from exporter.core.schedule.policy import Policy
 from exporter.engines.choice import targets_here
 from exporter.jobs.recipe import Recipe, needed
 from exporter.jobs.resolved import ResolvedRecipe
@@ -55,7 +55,7 @@ def check_search(
     recipe = resolved.recipe
     needed(recipe.measure.rounds or None, "--rounds", "at least 5: speeds are measured")
     needed(recipe.images.eval_images, "--eval-images", EVAL_IMAGES)
-    if policy.amount != UNSAID and not isinstance(policy.amount, Rho | MacShare):
+    if policy.amount.has_rates:
         expected = "rho, mac_reduction, or no amount: it is searched for"
         hint = "--weights FILE tries a fine-tuned checkpoint as it was trained"
         raise RecipeError("tune", "rates", expected, hint)

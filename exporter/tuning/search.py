@@ -16,7 +16,7 @@ from exporter.core.base.targets import ONNXRUNTIME, TARGETS, Target
 from exporter.core.base.tensor_names import Array
 from exporter.core.base.vocabulary import InputKind
 from exporter.core.schedule.plan import Cost, schedule_of
-from exporter.core.schedule.policy import Need, Policy, Rho
+from exporter.core.schedule.policy import Amount, Need, Policy
 from exporter.core.schedule.rates import LEAST_RHO
 from exporter.data.images import ImageFolder
 from exporter.data.source import images_at
@@ -380,7 +380,7 @@ class Search:
         spec = network.full.spec
         schedules = []
         for rho in RHOS:
-            at_rho = replace(policy, amount=Rho(rho))
+            at_rho = replace(policy, amount=Amount(rho))
             schedules.append(schedule_of(at_rho, spec, variant.calibration))
         pixels = network.pixels(self._sample, COUNTED, InputKind.FLOAT32)
         return self.book.cost_by_rho(variant, schedules, pixels)

@@ -10,7 +10,7 @@ from exporter.core.base.errors import RecipeError
 from exporter.core.base.records import ModelSpec
 from exporter.core.base.vocabulary import Method
 from exporter.core.schedule.methods import INTRA, METHODS, RECEIVED, scorer_named
-from exporter.core.schedule.policy import UNSAID, Need, Policy, resolve
+from exporter.core.schedule.policy import Need, Policy, resolve
 from exporter.core.schedule.prune import Prune
 
 # The model's own weights, among those of other checkpoints.
@@ -160,6 +160,6 @@ def _way(pinned: Prune, values: Mapping[str, Any]) -> Way:
         policy = resolve(prune)
     except RecipeError:
         return ()
-    if policy.amount != UNSAID:
+    if policy.amount.is_said:
         return (Candidate(prune),)
     return tuple(Candidate(replace(prune, mac_reduction=share)) for share in SHARES)

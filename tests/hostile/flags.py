@@ -44,7 +44,7 @@ COMBINED = (
         ("--mac-reduction 0", "mac-reduction"),
         ("--mac-reduction 0.999", "--mac-reduction | got 0.999 | need at most 0.9"),
         ("--rates 13=0.5", "13"),
-        ("--rates 0=0.5", "layer 0 | got rate 0.5 before the first block"),
+        ("--rates 0=0.5", "rates | got layer 0 for star"),
         ("--rates=-1=0.5", "-1"),
         (
             "--mac-reduction 0.6 --method tome --set prune.merge_embedded=true",

@@ -26,7 +26,7 @@ from exporter.core.base.progress import CallbackStages
 from exporter.core.base.vocabulary import Method, Status
 from exporter.core.schedule.methods import DROP, RANDOM
 from exporter.core.schedule.plan import manual_schedule, schedule_of
-from exporter.core.schedule.policy import MacShare, Rho, resolve
+from exporter.core.schedule.policy import resolve
 from exporter.core.schedule.prune import Prune
 from exporter.data.images import ImageFolder
 from exporter.depth.checkpoint import DEPTH, Depth
@@ -111,8 +111,7 @@ class Machine:
         for name, variant in variants.items():
             policy = variant.policy
             matching = policy is not None and policy.method == Method.MATCHING
-            amount = None if policy is None else policy.amount
-            share = amount.share if isinstance(amount, MacShare) else 0.0
+            share = 0.0 if policy is None else policy.amount.mac_reduction or 0.0
             ms = (
                 10
                 * (1 - share * (0.7 if matching else 0.9))
@@ -127,11 +126,8 @@ def loss_of(variant: Variant) -> float:
     policy = variant.policy
     if policy is None:
         return precision
-    amount, share = policy.amount, 0.0
-    if isinstance(amount, MacShare):
-        share = amount.share
-    elif isinstance(amount, Rho):
-        share = 1 - amount.rho
+    amount = policy.amount
+    share = amount.mac_reduction or 1 - (amount.rho or 1.0)
     more = 10 if policy.scorer == RANDOM else 2 if policy.reduction == DROP else 1
     return 0.1 * more * share**2 + precision
 

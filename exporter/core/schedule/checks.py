@@ -1,7 +1,7 @@
 """Whether a schedule fits a model, and what is odd about it."""
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
@@ -17,7 +17,7 @@ from exporter.core.schedule.methods import (
     reduction_named,
     scorer_named,
 )
-from exporter.core.schedule.policy import Given, Policy, Rates, Rho, ScaledRates
+from exporter.core.schedule.policy import Amount, Policy
 from exporter.core.schedule.rates import (
     STRETCHED,
     counts,
@@ -34,17 +34,18 @@ MUCH = 0.6
 logger = logging.getLogger(__name__)
 
 
-def rates_by_layer(rates: Rates | Given, spec: ModelSpec) -> tuple[float, ...]:
+def rates_by_layer(amount: Amount, spec: ModelSpec) -> tuple[float, ...]:
     """Return the rates that a number scales, one for each layer of the model from 0 on."""
-    if isinstance(rates, Rates):
-        return manual_rates(rates.by_layer, spec.depth)
-    if len(rates.schedule.rates) != spec.depth:
-        got = f"{len(rates.schedule.rates)} rates"
+    schedule = amount.schedule
+    if schedule is None:
+        return manual_rates(amount.rates, spec.depth)
+    if len(schedule.rates) != spec.depth:
+        got = f"{len(schedule.rates)} rates"
         raise ScheduleError(
             "schedule", got, f"{spec.depth}, one for each layer of {spec.name}"
         )
-    embedded = rates_of_counts(rates.schedule.left[:1], spec.num_patches)
-    return (*embedded, *rates.schedule.rates)
+    embedded = rates_of_counts(schedule.left[:1], spec.num_patches)
+    return (*embedded, *schedule.rates)
 
 
 def check_fits(schedule: Schedule, spec: ModelSpec) -> None:
@@ -96,19 +97,17 @@ def check_scored(rates: Sequence[float], spec: ModelSpec, scorer: Scorer) -> Non
 
 def log_oddities(schedule: Schedule, policy: Policy, spec: ModelSpec) -> None:
     """Log a warning for whatever a user of a planned schedule may not expect; none for one that was given."""
-    if isinstance(policy.amount, Given):
+    amount = policy.amount
+    if amount.whole_schedule is not None:
         return
     _warn_of_pooling(policy, spec)
     _warn_of_anchors(schedule)
-    if isinstance(policy.amount, Rho) and (policy.counts, policy.exponent) == (
-        STRETCHED,
-        1.0,
-    ):
+    if amount.is_scaled:
+        _warn_of_scaling(rates_by_layer(amount, spec), schedule, spec)
+    elif amount.has_rates:
+        _warn_of_lone_layer(amount.rates, schedule, spec)
+    elif amount.rho and (policy.counts, policy.exponent) == (STRETCHED, 1.0):
         _warn_of_rho(schedule, spec)
-    if isinstance(policy.amount, Rates):
-        _warn_of_lone_layer(policy.amount, schedule, spec)
-    if isinstance(policy.amount, ScaledRates):
-        _warn_of_scaling(rates_by_layer(policy.amount.rates, spec), schedule, spec)
 
 
 def _warn_of_pooling(policy: Policy, spec: ModelSpec) -> None:
@@ -153,10 +152,12 @@ def _warn_of_anchors(schedule: Schedule) -> None:
     )
 
 
-def _warn_of_lone_layer(given: Rates, schedule: Schedule, spec: ModelSpec) -> None:
+def _warn_of_lone_layer(
+    rates: Mapping[int, float], schedule: Schedule, spec: ModelSpec
+) -> None:
     """Say where a given rate drops nothing, since nobody reads patches behind the last attention."""
     layer = spec.lone_layer
-    rate = given.by_layer.get(layer, 1.0)
+    rate = rates.get(layer, 1.0)
     if layer and rate < 1.0 and schedule.rates[layer - 1] == 1.0:
         logger.warning(
             "layer %d keeps its patches, whatever its rate, %g: it computes the tokens alone that the head reads",

@@ -16,16 +16,7 @@ from exporter.core.base.records import ModelSpec, Schedule
 from exporter.core.schedule.checks import check_fits, check_scored, rates_by_layer
 from exporter.core.schedule.macs import dense_macs, schedule_macs
 from exporter.core.schedule.methods import ACS, check_factor
-from exporter.core.schedule.policy import (
-    Given,
-    MacShare,
-    Need,
-    Policy,
-    Rates,
-    Rho,
-    ScaledRates,
-    resolve,
-)
+from exporter.core.schedule.policy import Need, Policy, resolve
 from exporter.core.schedule.prune import Prune
 from exporter.core.schedule.rates import (
     STRETCHED,
@@ -83,15 +74,15 @@ def schedule_of(
             images and none are given.
     """
     amount = policy.amount
-    if isinstance(amount, Given):
-        check_fits(amount.schedule, spec)
-        return as_read(amount.schedule, spec)
+    if amount.whole_schedule is not None:
+        check_fits(amount.whole_schedule, spec)
+        return as_read(amount.whole_schedule, spec)
     if calibration is not None and not acs:
         acs = calibration.acs.tolist()
 
     def of_rho(rho: float) -> Schedule:
-        if isinstance(amount, ScaledRates):
-            rates = rates_by_layer(amount.rates, spec)
+        if amount.has_rates:
+            rates = rates_by_layer(amount, spec)
             schedule = scaled_schedule(spec, rates, rho, policy)
         elif policy.counts == ACS:
             schedule = star_schedule(spec, acs, rho, policy)
@@ -99,20 +90,20 @@ def schedule_of(
             schedule = shape_schedule(spec, rho, policy)
         return as_read(schedule, spec)
 
-    number = amount.number if isinstance(amount, ScaledRates) else amount
-    if isinstance(number, Rates):
-        schedule = as_read(manual_schedule(spec, number.by_layer, policy), spec)
-    elif isinstance(number, Rho):
-        schedule = of_rho(number.rho)
+    if amount.rho is not None:
+        schedule = of_rho(amount.rho)
+    elif amount.mac_reduction is not None:
+        share = amount.mac_reduction
+        schedule = _saving(share, policy, spec, of_rho, image_cost)
     else:
-        schedule = _saving(number, policy, spec, of_rho, image_cost)
+        schedule = as_read(manual_schedule(spec, amount.rates, policy), spec)
     if calibration is None or not policy.scorer.calibrated:
         return schedule
     return replace(schedule, inter_sha256=calibration.inter_sha256)
 
 
 def _saving(
-    saved: MacShare,
+    share: float,
     policy: Policy,
     spec: ModelSpec,
     of_rho: Callable[[float], Schedule],
@@ -120,10 +111,10 @@ def _saving(
 ) -> Schedule:
     """Return the schedule that saves a share of the user's model: of the largest rho that does, or of a shape."""
     dense = dense_macs(spec.as_it_came).total
-    target = (1.0 - saved.share) * dense
+    target = (1.0 - share) * dense
     if (unpruned := dense_macs(spec).total) <= target:
         expected = f"more than {1.0 - unpruned / dense:.3f}: the last layer saves that of {spec.name}"
-        raise ScheduleError("--mac-reduction", f"{saved.share:g}", expected)
+        raise ScheduleError("--mac-reduction", f"{share:g}", expected)
 
     def macs(schedule: Schedule) -> float:
         return schedule_macs(spec, schedule).total
@@ -138,14 +129,14 @@ def _saving(
                     "use compile",
                 )
             return rho_for(of_rho, image_cost, target, IMAGE_BISECTIONS)
-        if isinstance(policy.amount, ScaledRates) or policy.counts == ACS:
+        if policy.amount.has_rates or policy.counts == ACS:
             return rho_for(of_rho, macs, target)
         # A shape's counts are solved for by themselves: finer than any rho gives them.
         return saving_schedule(spec, target, policy, macs)
     except OutOfReachError as error:
         most = math.floor((1.0 - error.least / dense) * 1000) / 1000
         expected = f"at most {most:g}, which {policy.name} reaches on {spec.name}"
-        raise ScheduleError("--mac-reduction", f"{saved.share:g}", expected) from None
+        raise ScheduleError("--mac-reduction", f"{share:g}", expected) from None
 
 
 def as_read(schedule: Schedule, spec: ModelSpec) -> Schedule:

@@ -5,9 +5,9 @@ alpha is open until there is a model. `exporter.core.schedule.plan` makes a mode
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from enum import Enum
-from typing import Final, Literal, TypeAlias
+from typing import Final, Literal
 
 from exporter.core.base.canonical_json import load_json
 from exporter.core.base.errors import RecipeError
@@ -68,45 +68,44 @@ def check_needs(needs: frozenset[Need], *, images: bool, calibration: bool) -> N
 
 
 @dataclass(frozen=True)
-class Rho:
-    """The lowest rate of all layers."""
+class Amount:
+    """How much to prune: a number, rates, or both; the number then scales the distances of the rates from 1 alike.
 
-    rho: float
+    The number is `rho`, the lowest rate of all layers, or `mac_reduction`, the share of the multiply-adds to save.
+    The rates are those of a schedule (that of a file, or what a checkpoint was trained with), or `rates`: of some
+    layers, 0 before the first, of which the others keep all patches. With none of these, all layers do.
+    """
 
+    rho: float | None = None
+    mac_reduction: float | None = None
+    rates: Mapping[int, float] = field(default_factory=dict)
+    schedule: Schedule | None = None
 
-@dataclass(frozen=True)
-class MacShare:
-    """The share of the multiply-adds to save."""
+    @property
+    def has_number(self) -> bool:
+        """Whether a number says how much."""
+        return self.rho is not None or self.mac_reduction is not None
 
-    share: float
+    @property
+    def has_rates(self) -> bool:
+        """Whether rates say in which layers, and how much unless a number does."""
+        return bool(self.rates) or self.schedule is not None
 
+    @property
+    def is_said(self) -> bool:
+        """Whether anything says how much."""
+        return self.has_number or self.has_rates
 
-@dataclass(frozen=True)
-class Rates:
-    """The rates of some layers, by their numbers, 0 before the first; the others keep all patches."""
+    @property
+    def is_scaled(self) -> bool:
+        """Whether a number scales rates."""
+        return self.has_number and self.has_rates
 
-    by_layer: Mapping[int, float]
+    @property
+    def whole_schedule(self) -> Schedule | None:
+        """The schedule, where no number scales it."""
+        return None if self.has_number else self.schedule
 
-
-@dataclass(frozen=True)
-class Given:
-    """The rates of a schedule: that of a file, or the one that a checkpoint was trained with."""
-
-    schedule: Schedule
-
-
-@dataclass(frozen=True)
-class ScaledRates:
-    """Rates whose distances from 1 are scaled alike until they reach a number."""
-
-    rates: Rates | Given
-    number: Rho | MacShare
-
-
-Amount: TypeAlias = Rho | MacShare | Rates | Given | ScaledRates
-
-# Nothing says how much: every layer keeps all patches.
-UNSAID: Final = Rates({})
 
 COUNTS_VARY: Final = "its counts depend on the image"
 
@@ -140,7 +139,7 @@ class Policy:
 
     def check_amount(self, verb: str) -> None:
         """Raise RecipeError if nothing says how much to prune."""
-        if self.amount == UNSAID:
+        if not self.amount.is_said:
             expected = f"one of {', '.join(AMOUNTS)}"
             raise RecipeError(verb, "no amount to prune", expected)
 
@@ -178,17 +177,14 @@ class Policy:
     @property
     def needs(self) -> frozenset[Need]:
         """What the schedule needs, and the pruned model."""
-        number = (
-            self.amount.number if isinstance(self.amount, ScaledRates) else self.amount
-        )
-        counted = isinstance(self.amount, Rho | MacShare)
+        amount, schedule = self.amount, self.amount.whole_schedule
+        follows = amount.has_number and not amount.has_rates
         conditions = {
-            Need.ACS: counted and self.counts == ACS,
+            Need.ACS: follows and self.counts == ACS,
             Need.INTER: self.scorer.calibrated,
-            Need.COST: isinstance(number, MacShare) and self.method.adaptive,
+            Need.COST: amount.mac_reduction is not None and self.method.adaptive,
             Need.REFIT: self.refit,
-            Need.SAME_INTER: isinstance(self.amount, Given)
-            and self.amount.schedule.inter_sha256 != "",
+            Need.SAME_INTER: schedule is not None and schedule.inter_sha256 != "",
         }
         return frozenset(need for need, holds in conditions.items() if holds)
 
@@ -253,6 +249,9 @@ def _check(policy: Policy) -> None:
     check_choices(policy.method, policy.scorer, policy.reduction)
     check_counts(policy.method, policy.scorer, policy.counts)
     check_stride(policy.scorer, policy.query_stride)
+    if 0 in policy.amount.rates and not policy.scorer.by_tokens:
+        got = f"layer 0 for {policy.method}, whose scores need a layer's attention"
+        raise RecipeError("rates", got, "layers from 1 on, or the method matching")
     if policy.method.adaptive and policy.refit:
         raise RecipeError("refit", f"true for {policy.method}", "false", COUNTS_VARY)
     if policy.method.adaptive and policy.round_to != 1:
@@ -264,8 +263,8 @@ def _exponent(prune: Prune, counts: str, amount: Amount) -> float:
     """Return the exponent of the counts, by default that of the share to save; beside rho, all have its rate: 1."""
     if prune.exponent is not None:
         return prune.exponent
-    if counts == STRETCHED and isinstance(amount, MacShare):
-        return exponent_for(amount.share)
+    if counts == STRETCHED and amount.mac_reduction and not amount.has_rates:
+        return exponent_for(amount.mac_reduction)
     return 1.0
 
 
@@ -278,30 +277,25 @@ def _merges_embedded(prune: Prune, scorer: Scorer, counts: str, amount: Amount) 
                 "merge_embedded", got, f"method {Method.MATCHING}, or false"
             )
         return prune.merge_embedded
-    stretches = counts == STRETCHED and scorer.by_tokens
-    return stretches and isinstance(amount, MacShare) and merges_at(amount.share)
+    if counts != STRETCHED or not scorer.by_tokens or amount.has_rates:
+        return False
+    return amount.mac_reduction is not None and merges_at(amount.mac_reduction)
 
 
 def _is_open(prune: Prune, counts: str, amount: Amount) -> bool:
     """Return whether stretched counts follow from the share to save, and so much that they decide the loss."""
-    if counts != STRETCHED or not isinstance(amount, MacShare):
+    if counts != STRETCHED or amount.mac_reduction is None or amount.has_rates:
         return False
     is_said = any(getattr(prune, name) is not None for name in OF_STRETCHED)
-    return not is_said and amount.share >= CHOSEN_FROM
+    return not is_said and amount.mac_reduction >= CHOSEN_FROM
 
 
 def _amount(prune: Prune, schedule: Schedule | None) -> Amount:
-    rates = Rates(prune.rates) if schedule is None else Given(schedule)
-    if rates != UNSAID:
+    amount = Amount(prune.rho, prune.mac_reduction, prune.rates, schedule)
+    if amount.has_rates:
         for name in ("counts", *OF_STRETCHED):
             if (value := getattr(prune, name)) is not None:
                 raise RecipeError(
                     name, f"{value} beside rates or a schedule", "one of them"
                 )
-    if prune.rho is not None:
-        number: Rho | MacShare = Rho(prune.rho)
-    elif prune.mac_reduction is not None:
-        number = MacShare(prune.mac_reduction)
-    else:
-        return rates
-    return number if rates == UNSAID else ScaledRates(rates, number)
+    return amount

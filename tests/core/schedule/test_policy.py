@@ -19,13 +19,8 @@ from exporter.core.schedule.methods import (
 from exporter.core.schedule.plan import manual_schedule
 from exporter.core.schedule.policy import (
     OF_MODEL,
-    UNSAID,
-    Given,
-    MacShare,
+    Amount,
     Need,
-    Rates,
-    Rho,
-    ScaledRates,
     check_needs,
     resolve,
 )
@@ -86,6 +81,13 @@ def test_an_exponent_that_nothing_reads_is_refused(
         resolve(Prune(exponent=0.7, **settings))
 
 
+@pytest.mark.parametrize("rate", [0.5, 1.0])
+def test_rates_before_the_first_layer_are_for_tokens_alone(rate: float) -> None:
+    assert resolve(Prune(rates={0: rate})).amount.rates == {0: rate}
+    with pytest.raises(RecipeError, match="layer 0 for star"):
+        resolve(Prune("intra", rates={0: rate}))
+
+
 @pytest.mark.parametrize(
     ("settings", "merges"),
     [
@@ -114,13 +116,13 @@ def test_a_number_stands_alone_or_scales_rates(tiny_vit: PrunableViT) -> None:
     schedule = manual_schedule(
         tiny_vit.spec, {2: 0.5}, resolve(Prune("intra", seed=3, round_to=2))
     )
-    assert resolve(Prune()).amount == UNSAID
-    assert resolve(Prune(rho=0.5)).amount == Rho(0.5)
-    assert resolve(Prune(rates={2: 0.5})).amount == Rates({2: 0.5})
-    scaled = ScaledRates(Rates({2: 0.5}), MacShare(0.3))
+    assert not resolve(Prune()).amount.is_said
+    assert resolve(Prune(rho=0.5)).amount == Amount(rho=0.5)
+    assert resolve(Prune(rates={2: 0.5})).amount == Amount(rates={2: 0.5})
+    scaled = Amount(mac_reduction=0.3, rates={2: 0.5})
     assert resolve(Prune(rates={2: 0.5}, mac_reduction=0.3)).amount == scaled
     policy = resolve(Prune(rho=0.5, seed=7), schedule)
-    assert policy.amount == ScaledRates(Given(schedule), Rho(0.5))
+    assert policy.amount == Amount(rho=0.5, schedule=schedule)
     assert (policy.scorer, policy.seed, policy.round_to) == (INTRA, 3, 2)
 
 
