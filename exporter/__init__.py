@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from exporter.jobs.steps import bench as bench
     from exporter.jobs.steps import calibrate as calibrate
     from exporter.jobs.steps import check as check
+    from exporter.jobs.steps import compile_vit as compile_vit
     from exporter.jobs.steps import dense as dense
     from exporter.jobs.steps import export as export
     from exporter.jobs.steps import load_model as load_model
@@ -76,6 +77,7 @@ _PLACES = {
         "bench",
         "calibrate",
         "check",
+        "compile_vit",
         "dense",
         "export",
         "load_model",

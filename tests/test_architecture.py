@@ -32,7 +32,15 @@ RANK = {name: rank for rank, row in enumerate(ORDER) for name in row}
 
 # The same inside the rooms that have an order of their own.
 INNER_ORDER = {
-    "core": (("base",), ("vit",), ("schedule",), ("prune",), ("lower",), ("verify",)),
+    "core": (
+        ("base",),
+        ("vit",),
+        ("schedule",),
+        ("prune",),
+        ("lower",),
+        ("verify",),
+        ("compiler",),
+    ),
     "core/base": (
         ("errors", "intervals", "spread", "tensor_names", "torch_state"),
         ("files", "vocabulary", "progress"),
@@ -146,6 +154,18 @@ def test_no_import_leaves_the_core() -> None:
         for name in imports_of(path):
             stays = name == "exporter" or name.startswith("exporter.core.")
             assert stays or name.split(".")[0] != "exporter", f"{path} imports {name}"
+
+
+def test_there_is_one_way_to_compile() -> None:
+    """Rooms around the core take the steps that make a model from the compiler's page, and no others."""
+    homes = ("exporter.core.lower.pipeline", "exporter.core.verify.reference")
+    names = ("lower", "lower_each", "check", "check_with")
+    steps = {f"{home}.{name}" for home in homes for name in names}
+    assert len(steps & imports_of(ROOT / "core/compiler.py")) == len(names)
+    for path in MODULES:
+        if not path.is_relative_to(ROOT / "core"):
+            assert not steps & imports_of(path), path
+            assert "PrunedViT(" not in path.read_text(encoding="utf-8"), path
 
 
 # Folders whose files are one kind of thing, which the folder above describes.

@@ -97,8 +97,8 @@ def _check_file(arguments: argparse.Namespace) -> int:
     file = str(arguments.onnx)
     model = load_whole(arguments.onnx)
     artefact = artefact_of(model, file)
+    from exporter.core import compiler
     from exporter.core.lower.check import check_graph
-    from exporter.core.verify.reference import check
     from exporter.core.vit.spec import asked_as
     from exporter.jobs.opened import open_recipe
     from exporter.jobs.variant import Variant
@@ -119,7 +119,7 @@ def _check_file(arguments: argparse.Namespace) -> int:
     with stages.stage("parity"):
         count = recipe.images.check_images
         pixels = network.pixels(network.folder, count, artefact.input_kind)
-        report = check(variant.pruned, model, pixels, threads=threads)
+        report = compiler.check(variant.pruned, model, pixels, threads=threads)
     show(arguments, report, lambda: print_lines(explain(report)))
     return 0 if report.passed else 1
 

@@ -9,20 +9,19 @@ from tempfile import TemporaryDirectory
 
 from exporter.calibration.calibrate import relevance_maps
 from exporter.calibration.record import Calibration
+from exporter.core import compiler
 from exporter.core.base.large_onnx import bytes_of, load_whole, save_onnx
 from exporter.core.base.machine import environment
 from exporter.core.base.records import Output, Pair
 from exporter.core.base.targets import TARGETS, TENSORRT
 from exporter.core.base.tensor_names import IMAGES, Array, keep_layers
 from exporter.core.base.vocabulary import InputKind
-from exporter.core.lower.pipeline import lower
 from exporter.core.prune.ops.curve import order_of
 from exporter.core.schedule.macs import MacCount, PatchUse, dense_macs, patch_use
 from exporter.core.verify.playback_runner import PlaybackRunner, dense_name
 from exporter.core.verify.record import ParityReport
 from exporter.core.verify.reference import (
     answers_of,
-    check_with,
     patches_left_of,
     reference_runner,
 )
@@ -216,7 +215,7 @@ def _parity(
         reference, variant.pruned.vit.spec.outputs, dense=is_dense
     )
     lowered, threads = load_whole(variant.file.path), variant.network.measuring.threads
-    return check_with(
+    return compiler.check_with(
         playback, model.runner, lowered, reference[IMAGES], threads=threads
     )
 
@@ -321,7 +320,7 @@ def _as_it_came(dense: Variant, scratch: Path) -> dict[str, Runner]:
         fp32 = next(row for row in rows if not row.reduced)
     path = scratch / fp32.file_name(spec.name, AS_IT_CAME)
     model = steps.dense(as_it_came(dense.pruned.vit))
-    save_onnx(lower(model, fp32, dense.file.artefact.input_kind), path)
+    save_onnx(compiler.lower(model, fp32, dense.file.artefact.input_kind), path)
     return {AS_IT_CAME: runner_here(path, fp32, dense.network.measuring.threads)}
 
 

@@ -19,6 +19,7 @@ from exporter.calibration.calibrate import calibrate as calibrated
 from exporter.calibration.calibrate import calibrate_to
 from exporter.calibration.record import Calibration, check_calibration
 from exporter.calibration.settings import CalibrationSettings
+from exporter.core import compiler
 from exporter.core.base.artefact import artefact_of, read_pair
 from exporter.core.base.errors import ImageError, ScheduleError
 from exporter.core.base.files import PathLike
@@ -27,14 +28,12 @@ from exporter.core.base.progress import SILENT, Advance, Stages
 from exporter.core.base.records import ModelSpec, Pair, Schedule
 from exporter.core.base.tensor_names import IMAGES, Array
 from exporter.core.base.vocabulary import InputKind, Layout, Method, OutputKind
-from exporter.core.lower.pipeline import lower
 from exporter.core.prune.pruned_vit import PrunedViT
 from exporter.core.schedule.checks import log_oddities
-from exporter.core.schedule.plan import keep_everything, schedule_of
-from exporter.core.schedule.policy import resolve
+from exporter.core.schedule.plan import schedule_of
+from exporter.core.schedule.policy import Policy, resolve
 from exporter.core.schedule.prune import Prune
 from exporter.core.verify.record import ParityReport
-from exporter.core.verify.reference import check as check_lowered
 from exporter.core.vit.protocol import PrunableViT
 from exporter.core.vit.spec import with_head, with_outputs
 from exporter.data.batches import draw_images
@@ -169,6 +168,36 @@ def calibrate(
     return calibrate_to(Path(out), vit, folder, settings, on_progress)
 
 
+def compile_vit(
+    vit: PrunableViT,
+    amount: float | Prune,
+    images: AnyImages,
+    lowering: Lowering | str | None = None,
+    calibration: Calibration | None = None,
+) -> compiler.Compiled:
+    """Plan, prune, lower and check a model in one call; no file is written.
+
+    Args:
+        vit: The trained model.
+        amount: rho; or how to prune, with rho or another amount.
+        images: Real images, to take ranges of activations from, and to compare on.
+        lowering: The name of a target, or a target with the kind of its input; by default ONNX Runtime in fp32.
+        calibration: Of the model, for the methods that need one.
+
+    Returns:
+        `schedule`, `pruned`, `model` and `parity`.
+
+    Raises:
+        UserError: As of `plan`, `export` and `check`.
+    """
+    policy, how = _policy(vit, amount, calibration), _lowering(lowering)
+    folder = folder_of(images, vit.spec, MOST, noise=not how.row.measures)
+    pixels, kind = _pixels(folder, vit.spec, how.input_kind), how.input_kind
+    return compiler.compile_vit(
+        checked(vit), policy, how.row, pixels, calibration, input_kind=kind
+    )
+
+
 def plan(
     vit: PrunableViT | ModelSpec,
     amount: float | Prune,
@@ -187,6 +216,19 @@ def plan(
         ScheduleError: The amount is missing or out of reach, or needs a calibration or measurements.
         CalibrationError: The calibration is of another model, or of other weights where the model has any.
     """
+    spec = vit.spec if isinstance(vit, PrunableViT) else vit
+    policy = _policy(vit, amount, calibration)
+    schedule = schedule_of(policy, spec, calibration)
+    log_oddities(schedule, policy, spec)
+    return schedule
+
+
+def _policy(
+    vit: PrunableViT | ModelSpec,
+    amount: float | Prune,
+    calibration: Calibration | None,
+) -> Policy:
+    """Return what an amount means beside a calibration, which is checked against the model."""
     how = amount if isinstance(amount, Prune) else Prune(rho=amount)
     if how.method is None and calibration is not None:
         how = replace(how, method=Method.STAR)
@@ -195,13 +237,12 @@ def plan(
         raise ScheduleError(
             "plan", "no amount to prune", "one of rho, mac_reduction, rates, schedule"
         )
-    spec = vit.spec if isinstance(vit, PrunableViT) else vit
     if calibration is not None:
-        weights = vit.weights_sha256 if isinstance(vit, PrunableViT) else ""
-        check_calibration(calibration, spec, weights)
-    schedule = schedule_of(policy, spec, calibration)
-    log_oddities(schedule, policy, spec)
-    return schedule
+        if isinstance(vit, PrunableViT):
+            check_calibration(calibration, vit.spec, vit.weights_sha256)
+        else:
+            check_calibration(calibration, vit, "")
+    return policy
 
 
 def prune(
@@ -215,21 +256,13 @@ def prune(
     Raises:
         ScheduleError: The schedule is of another model, or was made with other inter-layer scores.
     """
-    inter = None if calibration is None else calibration.inter
-    if calibration is not None and schedule.inter_sha256 not in (
-        "",
-        calibration.inter_sha256,
-    ):
-        got = f"inter-layer scores {calibration.inter_sha256[:12]}"
-        raise ScheduleError(
-            "schedule", got, f"{schedule.inter_sha256[:12]}, which it was made with"
-        )
-    return PrunedViT(checked(vit), schedule, inter, layout)
+    return compiler.prune(checked(vit), schedule, calibration, layout)
 
 
 def dense(vit: PrunableViT) -> PrunedViT:
     """Return the unpruned model as a `PrunedViT`: every layer keeps all patches."""
-    return PrunedViT(checked(vit), keep_everything(vit.spec))
+    vit = checked(vit)
+    return compiler.prune(vit, compiler.plan(vit, None))
 
 
 def export(
@@ -250,13 +283,16 @@ def export(
             images for INT8 are missing.
         ImageError: Ranges for INT8 would come from floats that are not normalised as the model's images are.
     """
-    how = Lowering(lowering) if isinstance(lowering, str) else lowering or Lowering()
-    ranges = None
+    how, ranges = _lowering(lowering), None
     spec = checked(pruned.vit).spec
     if images is not None:
         folder = folder_of(images, spec, MOST, noise=not how.row.measures)
         ranges = _pixels(folder, spec, how.input_kind)
-    return lower(pruned, how.row, how.input_kind, ranges)
+    return compiler.lower(pruned, how.row, how.input_kind, ranges)
+
+
+def _lowering(lowering: Lowering | str | None) -> Lowering:
+    return Lowering(lowering) if isinstance(lowering, str) else lowering or Lowering()
 
 
 def save(model: onnx.ModelProto, path: PathLike) -> Path:
@@ -290,7 +326,8 @@ def check(
     """
     lowered = model if isinstance(model, onnx.ModelProto) else load_whole(Path(model))
     kind, spec = artefact_of(lowered).input_kind, checked(pruned.vit).spec
-    return check_lowered(pruned, lowered, array_of(images, spec, kind), threads=threads)
+    pixels = array_of(images, spec, kind)
+    return compiler.check(pruned, lowered, pixels, threads=threads)
 
 
 def bench(

@@ -12,6 +12,7 @@ import onnx
 from exporter.calibration.calibrate import calibrate_to
 from exporter.calibration.record import Calibration, warn_of_few_images
 from exporter.calibration.settings import CalibrationSettings
+from exporter.core import compiler
 from exporter.core.base.artefact import LoweredFile, artefact_of
 from exporter.core.base.errors import ScheduleError
 from exporter.core.base.files import PathLike
@@ -20,16 +21,14 @@ from exporter.core.base.records import Gain, Schedule
 from exporter.core.base.targets import Target
 from exporter.core.base.tensor_names import Array
 from exporter.core.base.vocabulary import InputKind, Layout
-from exporter.core.lower.pipeline import lower_each
 from exporter.core.prune.divergence import Judges, nearest, spread
 from exporter.core.prune.pruned_vit import PrunedViT
 from exporter.core.prune.refit import refit, runs_to_refit
 from exporter.core.schedule.checks import log_oddities
-from exporter.core.schedule.plan import Cost, keep_everything, schedule_of
+from exporter.core.schedule.plan import Cost
 from exporter.core.schedule.policy import Need, Policy
 from exporter.core.verify.reference import image_cost
 from exporter.engines.choice import on_this_cpu
-from exporter.jobs import steps
 from exporter.jobs.network import Network
 from exporter.jobs.predicting import EvalModel, lowered_model, torch_model
 from exporter.jobs.recipe import Lowering
@@ -124,18 +123,14 @@ class Variant:
     @cached_property
     def schedule(self) -> Schedule:
         """How many patches each layer keeps; ScheduleError where the amount is out of reach."""
-        spec, stages = self.network.vit.spec, self.network.stages
-        if self.policy is None:
-            return keep_everything(spec)
-        if Need.REFIT in self.needs and self.policy.is_open:
-            return self._chosen_schedule(self.policy)
+        vit, policy = self.network.vit, self.policy
+        if policy is not None and policy.is_open and Need.REFIT in self.needs:
+            return self._chosen_schedule(policy)
         if Need.COST not in self.needs or self.cost is not None:
-            return schedule_of(
-                self.policy, spec, self.calibration, image_cost=self.cost
-            )
-        with stages.stage("rho, on calibration images"):
+            return compiler.plan(vit, policy, self.calibration, self.cost)
+        with self.network.stages.stage("rho, on calibration images"):
             cost = self.count_on_images()
-            return schedule_of(self.policy, spec, self.calibration, image_cost=cost)
+            return compiler.plan(vit, policy, self.calibration, cost)
 
     def _chosen_schedule(self, policy: Policy) -> Schedule:
         """Return the schedule of the counts with the answers nearest to the dense ones, where images show which."""
@@ -167,8 +162,8 @@ class Variant:
     def _planned(self, policy: Policy) -> PrunedViT:
         """Return the pruned model of stretched counts, which follow from the share alone."""
         network = self.network
-        schedule = schedule_of(policy, network.vit.spec, self.calibration)
-        return steps.prune(network.vit, schedule, self.calibration).eval()
+        schedule = compiler.plan(network.vit, policy, self.calibration)
+        return compiler.prune(network.vit, schedule, self.calibration).eval()
 
     def count_on_images(self) -> Cost:
         """Return a function: mean useful MACs of some calibration images under an a-STAR schedule."""
@@ -199,7 +194,7 @@ class Variant:
         layout = Layout.SHRINKING
         if self.policy is not None and self.lowering is not None:
             layout = self.lowering.laid_out
-        pruned = steps.prune(network.vit, self.schedule, self.calibration, layout)
+        pruned = compiler.prune(network.vit, self.schedule, self.calibration, layout)
         if Need.REFIT not in self.needs:
             return pruned, None
         images, judges = network.to_fit
@@ -251,4 +246,4 @@ def lowered_together(variants: Sequence[Variant]) -> Iterator[onnx.ModelProto]:
     first, targets = variants[0], [variant.target for variant in variants]
     takes_ranges = any(target.takes_ranges for target in targets)
     ranges = first.network.ranges if takes_ranges else None
-    return lower_each(first.pruned, targets, first.network.input_kind, ranges)
+    return compiler.lower_each(first.pruned, targets, first.network.input_kind, ranges)

@@ -34,11 +34,15 @@ from exporter.core.schedule.rates import (
 
 
 class Scores(Protocol):
-    """What a calibration measured, as far as a schedule follows from it."""
+    """What a calibration measured, as far as the compiler reads it."""
 
     @property
     def acs(self) -> NDArray[np.float64]:
         """Average cosine similarity by layer, [layers] (STAR, eq. 5)."""
+
+    @property
+    def inter(self) -> NDArray[np.float64] | None:
+        """The inter-layer scores, [layers, patches]."""
 
     @property
     def inter_sha256(self) -> str:
