@@ -8,8 +8,8 @@ from typing import Any
 import onnx
 import pytest
 
+from exporter.core import compiler
 from exporter.core.base.targets import Target
-from exporter.jobs import variant
 from tests.commands import Command, Workplace
 
 
@@ -78,7 +78,7 @@ def test_int8_goes_to_the_lowering_with_its_images(
         asked.extend((target.name, kind, images.shape) for target in targets)
         yield onnx.ModelProto(ir_version=10)
 
-    monkeypatch.setattr(variant, "lower_each", lower_each)
+    monkeypatch.setattr(compiler, "lower_each", lower_each)
     images = (
         "--images",
         workplace.images,

@@ -6,6 +6,7 @@ import onnx
 import pytest
 import torch
 
+from exporter.core import compiler
 from exporter.core.base.artefact import LoweredFile, read_pair
 from exporter.core.base.records import Pair
 from exporter.core.base.targets import ONNXRUNTIME, ONNXRUNTIME_FP16, TENSORRT, Target
@@ -251,7 +252,7 @@ def test_the_model_as_it_came_is_timed_beside_both_where_it_is_another(
         lowered_as.append((model.vit.spec.read_tokens, wanted))
         return lowered(dense(family), wanted, kind)
 
-    monkeypatch.setattr(proof_module, "lower", lower)
+    monkeypatch.setattr(compiler, "lower", lower)
     found = list_images(make_images(tmp_path / "images", classes=1))
     timed = Measuring(batch=2, more_batches=(1,), rounds=5, threads=1)
     pair = lowered_pair(tmp_path, star(family), target, dense(family))

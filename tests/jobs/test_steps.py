@@ -11,6 +11,7 @@ from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
 import exporter
+from exporter.core import compiler
 from exporter.core.base.canonical_json import save_json
 from exporter.core.base.errors import (
     CalibrationError,
@@ -277,7 +278,7 @@ def test_exporting_for_what_was_asked(
     tiny_vit: PrunableViT, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked: list[tuple[object, ...]] = []
-    monkeypatch.setattr(steps, "lower", lambda *given: asked.append(given))
+    monkeypatch.setattr(compiler, "lower", lambda *given: asked.append(given))
     pruned = steps.prune(tiny_vit, schedule_of(tiny_vit))
     images = np.zeros((1, 3, 32, 32), np.uint8)
     steps.export(pruned)
