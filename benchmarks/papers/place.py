@@ -12,10 +12,9 @@ import torch
 from exporter.core.base.canonical_json import to_json
 from exporter.core.base.files import sha256_of
 from exporter.core.base.machine import LIBRARIES, environment, versions
-from exporter.core.base.settings import Positive, Settings, option
+from exporter.core.base.settings import LEAST_ROUNDS, Positive, Settings, option
 from exporter.data.images import listing_sha256
 from exporter.data.source import images_at
-from exporter.measure.benchmark import LEAST_ROUNDS
 from exporter.models.request import ModelRequest
 
 # What the printed numbers are of, by the first part of a name: LV-ViT without its auxiliary head, which is for

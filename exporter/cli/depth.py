@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 from exporter.cli.flags import (
     MODEL_FLAGS,
     add_action,
-    add_common,
     add_file,
     add_out,
     add_recipe,
@@ -27,6 +26,7 @@ from exporter.cli.output import (
     show,
     skipped_lines,
 )
+from exporter.cli.parser import add_common
 from exporter.cli.setting_flags import add_flags, from_flags
 from exporter.core.base.errors import RecipeError
 from exporter.core.base.progress import SILENT, Stages

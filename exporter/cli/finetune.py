@@ -28,7 +28,8 @@ from exporter.cli.output import (
     show,
     skipped_lines,
 )
-from exporter.cli.setting_flags import Parser, add_flags
+from exporter.cli.parser import Parser
+from exporter.cli.setting_flags import add_flags
 from exporter.jobs.recipe import Recipe
 from exporter.jobs.resolved import check_finetune, check_weights, resolved_recipe
 from exporter.measure.loss import points_words

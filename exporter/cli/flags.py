@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from exporter.cli.output import print_lines, print_table, schedule_words, show
+from exporter.cli.parser import Parser
 from exporter.cli.setting_flags import (
     SET,
-    Parser,
     SetAction,
     add_flags,
     flag_of,
@@ -57,27 +57,6 @@ def add_folder(parser: Any, nargs: str | None = None) -> None:
     """Declare the export folder that the verb reads."""
     text = "The export folder that `compile` wrote."
     parser.add_argument("folder", type=Path, nargs=nargs, help=text)
-
-
-def add_common(parser: argparse.ArgumentParser, **changes: Any) -> None:
-    """Declare the flags of every verb; an action of a verb has them with `default` SUPPRESS, so as to keep them."""
-    parser.add_argument(
-        "--json", action="store_true", help="Print the result as JSON.", **changes
-    )
-    parser.add_argument(
-        "-q",
-        "--quiet",
-        action="store_true",
-        help="Print no progress and no warnings to stderr.",
-        **changes,
-    )
-    parser.add_argument(
-        "-v",
-        "--verbose",
-        action="store_true",
-        help="Log every step to stderr.",
-        **changes,
-    )
 
 
 def add_recipe(parser: Any, *, trains: bool = False) -> None:

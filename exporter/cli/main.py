@@ -12,8 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import exporter
-from exporter.cli.flags import add_common, recipe_key
-from exporter.cli.setting_flags import Parser, as_typed
+from exporter.cli.parser import Parser, add_common
 from exporter.core.base.errors import (
     ArtefactError,
     LaunchError,
@@ -22,7 +21,6 @@ from exporter.core.base.errors import (
     UserError,
     reason_of,
 )
-from exporter.core.base.machine import within_quota
 from exporter.processes import processes
 
 # The exit code of a command that lost its reader, as that of a process that SIGPIPE ends.
@@ -33,7 +31,7 @@ INTERRUPTED = 130
 # The flags that take the name of a model; others are completed by their words, or with files.
 TAKES_MODEL = ("model.name", "why")
 
-# The modules of the verbs, in the order of a newcomer's need, see WHICH.
+# In the order of a newcomer's need, see WHICH.
 VERBS = (
     "compile",
     "tune",
@@ -47,7 +45,7 @@ VERBS = (
     "export",
     "depth",
     "build",
-    "serve_config",
+    "serve-config",
     "inspect",
 )
 WHICH = """
@@ -110,7 +108,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _run(argv: Sequence[str] | None) -> int:
     words = sys.argv[1:] if argv is None else argv
     if "_ARGCOMPLETE" in os.environ:
-        complete(build_parser())
+        complete(build_parser(_verb_of(os.environ.get("COMP_LINE", "").split()[1:])))
     if not words or (
         words[0].startswith("--") and words[0] not in ("--help", "--version")
     ):
@@ -118,16 +116,17 @@ def _run(argv: Sequence[str] | None) -> int:
         raise UserError(
             "star-export", got, START, "star-export --help lists the others"
         )
-    parser = build_parser(
-        next((word for word in words if not word.startswith("-")), "")
-    )
-    arguments, unknown = parser.parse_known_args(words)
+    arguments, unknown = build_parser(_verb_of(words)).parse_known_args(words)
     if unknown:
+        from exporter.cli.flags import recipe_key
+
         if key := recipe_key(unknown[0], arguments):
             raise RecipeError(unknown[0], "no flag of this verb", key)
         nearest = arguments.parser.nearest_flags(unknown[0])
         arguments.parser.error(f"unrecognized arguments: {' '.join(unknown)}{nearest}")
     _log(quiet=arguments.quiet, verbose=arguments.verbose)
+    from exporter.core.base.machine import within_quota
+
     if threads := within_quota():
         # Read by PyTorch and NumPy when they are imported.
         os.environ.setdefault("OMP_NUM_THREADS", str(threads))
@@ -142,8 +141,11 @@ def _run(argv: Sequence[str] | None) -> int:
             text = "is not finished, and the same command goes on from what is done"
             print(f"interrupted: {arguments.out} {text}", file=sys.stderr)
             return INTERRUPTED
-        except UserError as error:
-            raise as_typed(error, arguments, words) from None
+
+
+def _verb_of(words: Sequence[str]) -> str:
+    """Return the verb of a command line; "" for none."""
+    return next((word for word in words if not word.startswith("-")), "")
 
 
 def _log(*, quiet: bool, verbose: bool) -> None:
@@ -163,7 +165,7 @@ def _joined(verb: str, *, spread: bool) -> Iterator[None]:
     crew = processes()
     if crew.count > 1 and not spread:
         several = ", ".join(
-            name for name, module in verb_modules() if hasattr(module, "SPREAD")
+            name for name in VERBS if hasattr(verb_module(name), "SPREAD")
         )
         raise LaunchError(
             verb, f"{crew.count} processes", "one", f"{several} take several"
@@ -200,37 +202,46 @@ class _Once(logging.Filter):
 
 
 def build_parser(only: str | None = None) -> Parser:
-    """Return the parser of all verbs; those but `only` without their flags, which take longer to declare."""
+    """Return the parser of all verbs; those but `only` without their flags, for which a verb is imported."""
     parser = Parser(prog="star-export", description=f"{exporter.__doc__}\n{WHICH}")
     parser.explain(EXAMPLES, FAILS)
     parser.add_argument(
         "--version", action="version", version=f"star-export {exporter.__version__}"
     )
     verbs = parser.add_subparsers(metavar="VERB", required=True)
-    for name, module in verb_modules():
-        summary = (module.__doc__ or "").partition("\n")[0]
-        verb = verbs.add_parser(
-            name, help=summary, description=(module.__doc__ or "").strip()
-        )
-        if only not in (None, name):
-            continue
-        verb.explain(module.EXAMPLES, getattr(module, "FAILS", ""))
-        add_common(verb)
-        module.add_arguments(verb)
-        verb.set_defaults(
-            run=module.run,
-            parser=verb,
-            verb=name,
-            spread=hasattr(module, "SPREAD"),
-            resumes=hasattr(module, "RESUMES"),
-        )
+    for name in VERBS:
+        verb = verbs.add_parser(name, help=_summary(name))
+        if only in (None, name):
+            _declare(verb, name)
     return parser
 
 
-def verb_modules() -> Iterator[tuple[str, Any]]:
-    """Yield each verb and its module."""
-    for name in VERBS:
-        yield name.replace("_", "-"), importlib.import_module(f"exporter.cli.{name}")
+def _summary(verb: str) -> str:
+    """Return the first line of a verb's module, which is not imported for it."""
+    module = Path(__file__).with_name(f"{verb.replace('-', '_')}.py")
+    with module.open(encoding="utf-8") as source:
+        return source.readline().strip().strip('"')
+
+
+def _declare(verb: Parser, name: str) -> None:
+    """Declare what a verb takes, and what runs it."""
+    module = verb_module(name)
+    verb.description = (module.__doc__ or "").strip()
+    verb.explain(module.EXAMPLES, getattr(module, "FAILS", ""))
+    add_common(verb)
+    module.add_arguments(verb)
+    verb.set_defaults(
+        run=module.run,
+        parser=verb,
+        verb=name,
+        spread=hasattr(module, "SPREAD"),
+        resumes=hasattr(module, "RESUMES"),
+    )
+
+
+def verb_module(verb: str) -> Any:
+    """Import the module of a verb."""
+    return importlib.import_module(f"exporter.cli.{verb.replace('-', '_')}")
 
 
 def _refuse(error: UserError) -> int:

@@ -1,4 +1,4 @@
-"""Derive argparse's flags from the fields of settings, and settings from the flags given; the parser of both."""
+"""Derive argparse's flags from the fields of settings, and settings from the flags given."""
 
 import argparse
 import ast
@@ -6,18 +6,16 @@ import dataclasses
 import math
 import re
 import typing
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from difflib import get_close_matches
 from functools import partial
 from pathlib import Path
-from typing import Any, NoReturn, TypeVar
+from typing import Any, TypeVar
 
-from exporter.core.base.errors import RecipeError, UserError
-from exporter.core.base.files import path_of
+from exporter.cli.parser import Parser
+from exporter.core.base.errors import SHORT, RecipeError
 from exporter.core.base.settings import (
-    GROUPS,
-    SHORT,
     Field,
     Sections,
     Settings,
@@ -26,102 +24,7 @@ from exporter.core.base.settings import (
     sections_of,
 )
 
-INDENT = "  "
 SET = "--set"
-ONE_OF = "one of "
-# An expectation that is the value of another key.
-LIMIT = re.compile(r"(at most |below )(\w+)")
-
-EXIT_CODES = {
-    0: "done",
-    2: "an error that you can fix: one line names the setting or file, what was given, and what is needed",
-    130: "interrupted",
-    141: "the program that reads stdout ended first",
-}
-
-
-class _Layout(argparse.HelpFormatter):
-    """Wrap paragraphs, but keep indented ones as they are."""
-
-    def _fill_text(self, text: str, width: int, indent: str) -> str:
-        parts = (
-            part.rstrip("\n")
-            if part.startswith(INDENT)
-            else super(_Layout, self)._fill_text(part, width, indent)
-            for part in text.split("\n\n")
-        )
-        return "\n\n".join(parts)
-
-
-class Parser(argparse.ArgumentParser):
-    """Parse the flags of a command or a verb; a usage error is one line, like every other error."""
-
-    def __init__(self, **options: Any) -> None:
-        # What is short for a flag of one verb is another flag, or none, of the next.
-        super().__init__(
-            **{"formatter_class": _Layout, "allow_abbrev": False, **options}
-        )
-        self.register("type", Path, _path)
-        # Made in their order; the help leaves out those without flags, and shows the last one last.
-        self._by_title = {title: self.add_argument_group(title) for title in GROUPS}
-
-    def group(self, title: str) -> Any:
-        """Return where the flags of a group are declared; of "", the parser itself."""
-        return self._by_title[title] if title else self
-
-    def explain(self, examples: Sequence[str], fails: str = "") -> None:
-        """Show commands as examples below the description, and below the flags what each exit code means.
-
-        `fails` says what exit code 1 means; "" if the command never exits with it.
-        """
-        commands = "\n".join(INDENT + example for example in examples)
-        self.description = f"{self.description}\n\nExamples:\n\n{commands}"
-        codes = {**EXIT_CODES, 1: fails}
-        lines = (
-            f"{INDENT}{code:<5}{codes[code]}" for code in sorted(codes) if codes[code]
-        )
-        self.epilog = "exit codes:\n\n" + "\n".join(lines)
-
-    def format_help(self) -> str:
-        """Return the help: what is needed, then the groups, the advanced flags last."""
-        # argparse would list all flags here: two screens of them.
-        line = " ".join((self.prog, *self._needed(), "[options]"))
-        self.usage = self.usage or line.replace("%", "%%")
-        # Groups of a verb's own were made later.
-        self._action_groups.sort(key=lambda group: group.title == GROUPS[-1])
-        return super().format_help()
-
-    def error(self, message: str) -> NoReturn:
-        """Print a usage error as one line, and exit with 2."""
-        self.exit(2, f"error: {message} | see {self.prog} --help\n")
-
-    def nearest_flags(self, word: str) -> str:
-        """Return which flags a word may have meant, as the end of a line; "" for none."""
-        flags = [flag for flag in self._option_string_actions if flag.startswith("--")]
-        names = [flag.removeprefix("--") for flag in flags]
-        name = word.partition("=")[0].removeprefix("--")
-        longer = [known for known in names if name and known.startswith(name)]
-        nearest = [f"--{known}" for known in longer or get_close_matches(name, names)]
-        return f" | nearest: {', '.join(nearest)}" if nearest else ""
-
-    def _needed(self) -> Iterator[str]:
-        """Yield the positional arguments and the flags without which the command is refused."""
-        for action in self._actions:
-            name = str(action.metavar or action.dest)
-            if not action.option_strings:
-                yield f"[{name}]" if action.nargs == "?" else name
-            elif action.required:
-                yield f"{action.option_strings[-1]} {name}"
-
-
-def _path(text: str) -> Path:
-    try:
-        return path_of(text)
-    except ValueError as error:
-        raise argparse.ArgumentTypeError(
-            f"got {SHORT.repr(text)}, need {error}"
-        ) from None
-
 
 SettingsT = TypeVar("SettingsT", bound=Settings)
 
@@ -261,53 +164,6 @@ def flag_of(record: type[Sections], place: str) -> str:
     section, _, name = place.partition(".")
     field = fields_of(sections_of(record)[section])[name]
     return _flag(field.key) if field.has_flag else f"{SET} {place}"
-
-
-def as_typed(
-    error: UserError, arguments: argparse.Namespace, words: Iterable[str]
-) -> UserError:
-    """Return an error that names settings as the words of a command do: by their flags, or by `--set`.
-
-    What the command does not give is from a recipe or a default: it keeps the name of its key. So does another
-    key that is its limit. Of keys to choose from, each is named as a command would give it.
-    """
-    typed = {word.partition("=")[0] for word in words}
-    ways = _ways_to_set(arguments.parser)
-
-    def named(key: str) -> str:
-        place, flags = ways.get(key, ("", ()))
-        if given := [flag for flag in flags if flag in typed]:
-            return given[0]
-        return f"{SET} {place}" if place in arguments and SET in typed else key
-
-    subject = " and ".join(map(named, error.subject.split(" and ")))
-    expected, choice = error.expected, error.expected.removeprefix(ONE_OF).split(", ")
-    if expected.startswith(ONE_OF) and ways.keys() >= set(choice):
-        places = [ways[key] for key in choice]
-        choice = [flags[0] if flags else f"{SET} {place}" for place, flags in places]
-        expected = ONE_OF + ", ".join(choice)
-    elif limit := LIMIT.fullmatch(expected):
-        expected = limit[1] + named(limit[2])
-    if (subject, expected) == (error.subject, error.expected):
-        return error
-    return UserError(subject, error.got, expected, error.hint)
-
-
-def _ways_to_set(
-    parser: argparse.ArgumentParser,
-) -> dict[str, tuple[str, Sequence[str]]]:
-    """Return for each key where arguments have it, and its flags; none for what only `--set` gives."""
-    ways: dict[str, tuple[str, Sequence[str]]] = {}
-    for action in parser._actions:
-        if isinstance(action, SetAction):
-            for place in places_of(action.tables):
-                ways.setdefault(place.rpartition(".")[2], (place, ()))
-    for action in parser._actions:
-        for flag in action.option_strings:
-            key = flag.removeprefix("--").replace("-", "_")
-            for name in (key, action.dest.rpartition(".")[2]):
-                ways[name] = (action.dest, action.option_strings)
-    return ways
 
 
 def _given(

@@ -13,6 +13,7 @@ from exporter.core.base.errors import MissingDependencyError, RecipeError, reaso
 from exporter.core.base.files import GivenPath, regular, written_beside
 from exporter.core.base.records import Schedule
 from exporter.core.base.settings import (
+    LEAST_ROUNDS,
     Batch,
     Natural,
     Points,
@@ -30,7 +31,6 @@ from exporter.core.base.vocabulary import InputKind, Layout, Method
 from exporter.core.schedule.policy import Policy, resolve
 from exporter.core.schedule.prune import AMOUNTS, Prune
 from exporter.data.class_map import is_order, read_class_map
-from exporter.measure.benchmark import LEAST_ROUNDS
 from exporter.models.request import ModelRequest
 
 ValueT = TypeVar("ValueT")

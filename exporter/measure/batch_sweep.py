@@ -16,6 +16,7 @@ from exporter.core.base.artefact import LoweredFile
 from exporter.core.base.large_onnx import is_large, load_whole
 from exporter.core.base.records import Pair
 from exporter.core.base.settings import (
+    LEAST_ROUNDS,
     MOST,
     BatchSizes,
     Natural,
@@ -32,7 +33,6 @@ from exporter.core.verify.runner import Runner
 from exporter.engines.clocks import Clocks
 from exporter.engines.layer_info import EngineLayer
 from exporter.measure.benchmark import (
-    LEAST_ROUNDS,
     WARMUP_ROUNDS,
     Clock,
     Comparison,

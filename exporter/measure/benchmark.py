@@ -23,9 +23,6 @@ KeyT = TypeVar("KeyT")
 # Returns seconds, from any start.
 Clock: TypeAlias = Callable[[], float]
 
-# With fewer rounds, a quartile depends on a single round.
-LEAST_ROUNDS = 5
-
 # The first runs allocate memory and tune kernels.
 WARMUP_ROUNDS = 3
 

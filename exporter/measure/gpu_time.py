@@ -8,6 +8,7 @@ from typing import TypeAlias
 import numpy as np
 
 from exporter.core.base.records import Pair
+from exporter.core.base.settings import LEAST_ROUNDS
 from exporter.core.base.targets import Runtime
 from exporter.core.base.tensor_names import Array
 from exporter.core.schedule.macs import MacCount
@@ -34,7 +35,6 @@ from exporter.measure.batch_sweep import (
     onnx_nodes_of,
 )
 from exporter.measure.benchmark import (
-    LEAST_ROUNDS,
     EngineRuns,
     Throughput,
     in_turns,

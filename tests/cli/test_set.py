@@ -12,7 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from exporter.cli.flags import add_recipe, add_training, recipe_of, training_of
-from exporter.cli.setting_flags import Parser, add_flags
+from exporter.cli.parser import Parser
+from exporter.cli.setting_flags import add_flags
 from exporter.core.base.errors import RecipeError
 from exporter.core.base.settings import Field, fields_of, sections_of
 from exporter.jobs.recipe import TRAINING, Recipe

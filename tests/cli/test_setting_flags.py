@@ -7,9 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from exporter.cli.setting_flags import Parser, add_flags, from_flags
+from exporter.cli.parser import GROUPS, Parser
+from exporter.cli.setting_flags import add_flags, from_flags
 from exporter.core.base.errors import RecipeError
-from exporter.core.base.settings import GROUPS, Settings, fields_of, from_table
+from exporter.core.base.settings import Settings, fields_of, from_table
 from exporter.core.base.vocabulary import Layout
 from exporter.core.schedule.prune import Prune
 from tests.core.base.every import every_settings

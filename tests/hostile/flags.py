@@ -31,11 +31,11 @@ COMBINED = (
     # Amounts
     *each(
         PLAN,
-        ("", "plan | got no amount to prune | need one of --rho"),
+        ("", "plan | got no amount to prune | need one of rho"),
         ("--rho 0", "--rho | got 0"),
         (f"--rho {HUGE}", "--rho | got '9999"),
-        ("--rho 0.5 --mac-reduction 0.4", "--rho and --mac-reduction | got both"),
-        ("--rates 2=0.5 --schedule s.json", "--rates and --schedule | got both"),
+        ("--rho 0.5 --mac-reduction 0.4", "rho and mac_reduction | got both"),
+        ("--rates 2=0.5 --schedule s.json", "rates and schedule | got both"),
         (
             "--rho 0.5 --counts constant --set prune.exponent=0.8",
             "0.8 for counts constant",
@@ -196,8 +196,8 @@ COMBINED = (
     *each(
         TUNE,
         ("--max-drop -1", "max-drop"),
-        ("--max-drop 1 --max-ms 5", "--max-drop and --max-ms | got several"),
-        ("--speedup 1.5", "need one of --max-drop, --max-ms, --speedup"),
+        ("--max-drop 1 --max-ms 5", "max_drop and max_ms | got several"),
+        ("--speedup 1.5", "need one of max_drop, max_ms, speedup"),
         ("--speedup 1", "speedup"),
         ("--rounds 0", "--rounds"),
         ("--rates 2=0.5", "--rates"),
@@ -344,7 +344,7 @@ COMBINED = (
         ("--attention-units 4", "attention units | got 4 | need at most 3"),
         (
             "--attention-units 1 --keep-attention 9",
-            "--keep-attention | got layer 9 | need layers from 1 to 4",
+            "keep_attention | got layer 9 | need layers from 1 to 4",
         ),
         ("--attention-units 1 --recipe none.toml", "none.toml"),
     ),

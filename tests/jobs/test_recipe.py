@@ -11,7 +11,7 @@ from exporter.cli.flags import add_recipe, recipe_of
 from exporter.cli.setting_flags import add_flags
 from exporter.core.base.canonical_json import to_json
 from exporter.core.base.errors import MissingDependencyError, ModelError, RecipeError
-from exporter.core.base.settings import fields_of, sections_of
+from exporter.core.base.settings import LEAST_ROUNDS, fields_of, sections_of
 from exporter.core.base.targets import ONNXRUNTIME
 from exporter.core.base.vocabulary import InputKind, Layout, Method
 from exporter.core.schedule.prune import Prune
@@ -24,7 +24,6 @@ from exporter.jobs.recipe import (
     read_training,
     save_recipe,
 )
-from exporter.measure.benchmark import LEAST_ROUNDS
 from exporter.models.request import ModelRequest
 from exporter.training.settings import FinetuneSettings
 from tests.commands import recipe_with

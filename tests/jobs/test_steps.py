@@ -22,6 +22,7 @@ from exporter.core.base.errors import (
     ScheduleError,
 )
 from exporter.core.base.records import Schedule
+from exporter.core.base.settings import LEAST_ROUNDS
 from exporter.core.base.targets import ONNXRUNTIME, OPENVINO, OPENVINO_INT8
 from exporter.core.base.vocabulary import InputKind, Layout, Method
 from exporter.core.schedule.plan import manual_schedule
@@ -32,7 +33,6 @@ from exporter.data.images import list_images
 from exporter.jobs import steps
 from exporter.jobs.recipe import Lowering
 from exporter.jobs.steps import MOST, AnyImages, array_of, folder_of
-from exporter.measure.benchmark import LEAST_ROUNDS
 from tests.calibration.samples import acs_alone
 from tests.commands import recipe_with
 from tests.vits import make_model, make_vit, random_images

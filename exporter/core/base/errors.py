@@ -5,11 +5,16 @@ Any other exception is a bug and keeps its stack trace.
 """
 
 import importlib
+import reprlib
 from pathlib import Path
 from typing import Any
 
 # Characters of another library's message that a line of ours quotes.
 LONGEST = 160
+
+# A line shortens long values.
+SHORT = reprlib.Repr()
+SHORT.maxstring = SHORT.maxlong = SHORT.maxother = 60
 
 
 class UserError(Exception):

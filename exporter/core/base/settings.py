@@ -7,7 +7,6 @@ are none: they become Python's first. Errors quote the description of a limit.
 """
 
 import dataclasses
-import reprlib
 import sys
 import types
 import typing
@@ -19,8 +18,11 @@ from typing import Annotated, Any, Literal, TypeVar
 import msgspec
 from msgspec import Meta
 
-from exporter.core.base.errors import RecipeError
+from exporter.core.base.errors import SHORT, RecipeError
 from exporter.core.base.files import path_of
+
+# With fewer timed rounds, a quartile depends on a single round.
+LEAST_ROUNDS = 5
 
 # The largest integer that all libraries used here accept, and the largest finite number.
 MOST = 2**31 - 1
@@ -57,23 +59,6 @@ Points = Annotated[
 Above0 = Annotated[float, Meta(gt=0, le=LARGEST, description="a number above 0")]
 Share = Annotated[float, Meta(gt=0, le=1, description="a number in (0, 1]")]
 Weight = Annotated[float, Meta(ge=0, le=1, description="a number in [0, 1]")]
-
-
-# The groups of flags in a verb's help, in this order.
-GROUPS = (
-    "model",
-    "images",
-    "how much to prune",
-    "how to prune",
-    "target",
-    "measurement",
-    "training",
-    "advanced",
-)
-
-# Long values are shortened in errors.
-SHORT = reprlib.Repr()
-SHORT.maxstring = SHORT.maxlong = SHORT.maxother = 60
 
 
 class Settings:
@@ -113,7 +98,7 @@ def option(
         default: Its default.
         help: Its help text.
         choices: Its allowed words if its type is no enum.
-        group: The group of its flag, one of `GROUPS`; "" for a verb's main flags.
+        group: The group of its flag, one of the command line's `GROUPS`; "" for a verb's main flags.
         flag: Whether commands have a flag for it; if not, it is a key of a recipe alone. A text is the name of the
             flag where that is not the field's.
     """
