@@ -114,7 +114,6 @@ def files(options: argparse.Namespace) -> None:
     np.save(folder / "ranges.npy", np.asarray(ranges))
     for name in (
         "openvino-int8",
-        "openvino-int8-bf16",
         "tensorrt-fp32",
         "tensorrt-int8",
     ):

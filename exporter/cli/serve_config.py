@@ -1,4 +1,4 @@
-"""Write what Triton, Hugging Face's loaders or Immich load, from an export folder."""
+"""Write what Triton or Hugging Face's loaders load, from an export folder."""
 
 import argparse
 import shlex
@@ -7,35 +7,29 @@ from exporter.cli.flags import add_folder, add_out
 from exporter.cli.output import print_lines, show
 from exporter.cli.setting_flags import add_flags, from_flags
 from exporter.serve.huggingface import write_huggingface
-from exporter.serve.immich import write_immich
-from exporter.serve.loaders import HUGGINGFACE, IMMICH, ServeSettings
+from exporter.serve.loaders import TRITON, ServeSettings
 from exporter.serve.triton import write_repository
 
 EXAMPLES = (
     "star-export serve-config build/digits --loader huggingface --out models/digits",
     "star-export serve-config build/digits --out repository/",
 )
-WRITERS = {HUGGINGFACE: write_huggingface, IMMICH: write_immich}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the flags."""
     add_folder(parser)
-    add_out(
-        parser,
-        "The folder to write; of Immich, the model's own, as clip/ViT-B-32__openai.",
-        "DIR",
-    )
+    add_out(parser, "The folder to write.", "DIR")
     add_flags(parser, ServeSettings)
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Write the models; the exit code is 0."""
     settings = from_flags(ServeSettings, arguments)
-    if settings.loader in WRITERS:
-        served = WRITERS[settings.loader](arguments.folder, arguments.out)
-    else:
+    if settings.loader == TRITON:
         served = write_repository(arguments.folder, arguments.out, settings)
+    else:
+        served = write_huggingface(arguments.folder, arguments.out)
     models = [str(place) for place in served.models]
     command = shlex.join(served.command)
     show(

@@ -14,7 +14,7 @@ from exporter.core.base.settings import (
 )
 from exporter.serve.export_folder import ExportFolder, read_folder
 
-TRITON, HUGGINGFACE, IMMICH = LOADERS = ("triton", "huggingface", "immich")
+TRITON, HUGGINGFACE = LOADERS = ("triton", "huggingface")
 # Triton's backend → (the file that it reads, the kind of device).
 BACKENDS = {
     "onnxruntime": ("model.onnx", "KIND_AUTO"),
@@ -29,7 +29,7 @@ class ServeSettings(Settings):
 
     loader: str = option(
         TRITON,
-        "What loads the folder: triton; huggingface (transformers.js, optimum); immich (of a CLIP tower).",
+        "What loads the folder: triton, or huggingface (transformers.js, optimum).",
         LOADERS,
     )
     backend: str | None = option(

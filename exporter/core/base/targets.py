@@ -263,16 +263,6 @@ OPENVINO_INT8 = replace(
     quantization="qdq",
 )
 
-# As "qdq", OpenVINO 2026.4 computes EVA-02 wrongly between bf16 tensors.
-OPENVINO_INT8_BF16 = replace(
-    OPENVINO_INT8,
-    name="openvino-int8-bf16",
-    passes=(*OPENVINO.passes, "patches_as_linear", "split_gemm"),
-    quantization="qdq-linear",
-    passes_after=("to_bf16",),
-)
-
-
 # The selection in few nodes, since a small model on a GPU pays for launches.
 FEW_STEPS = (
     "name_decisions",
@@ -366,7 +356,6 @@ TARGETS = {
         OPENVINO,
         OPENVINO_BF16,
         OPENVINO_INT8,
-        OPENVINO_INT8_BF16,
         TENSORRT,
         TENSORRT_FP16,
         TENSORRT_INT8,

@@ -55,8 +55,7 @@ class Formats:
 # The forms of pairs. "qdq": INT8 for OpenVINO, whose products of two activations have no zero points; a softmax is
 # never negative and needs none. It moves bytes in place of floats, and its product takes in the key's Transpose.
 # Second operands for CPUs are INT7: the sums of two products saturate nowhere.
-# "qdq-linear": linear layers alone, each pair directly before its product; in bf16, biases are too coarse to take
-# in zero points. "symmetric": INT8 for TensorRT, which supports no zero point anywhere. "fp8": E4M3. TensorRT's
+# "symmetric": INT8 for TensorRT, which supports no zero point anywhere. "fp8": E4M3. TensorRT's
 # fusions need the pairs directly before the products.
 FORMS = {
     "qdq": Formats(
@@ -66,7 +65,6 @@ FORMS = {
         moves=frozenset({"Transpose", "Reshape"}),
         in_biases=True,
     ),
-    "qdq-linear": Formats(UINT8, INT7),
     "symmetric": Formats(INT8, INT8),
     "fp8": Formats(E4M3, E4M3, attention=(E4M3, E4M3)),
 }

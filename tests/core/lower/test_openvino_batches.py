@@ -13,7 +13,6 @@ from exporter.core.base.targets import (
     OPENVINO,
     OPENVINO_BF16,
     OPENVINO_INT8,
-    OPENVINO_INT8_BF16,
     Target,
 )
 from exporter.core.lower.passes.attention import expand_attention, turn_square_contexts
@@ -51,7 +50,7 @@ TO_ONE: dict[str, Callable[..., PrunedViT]] = {
     "padded to one": partial(to_one, method="a-star"),
 }
 WAYS.update(TO_ONE)
-TARGETS = (OPENVINO, OPENVINO_BF16, OPENVINO_INT8, OPENVINO_INT8_BF16)
+TARGETS = (OPENVINO, OPENVINO_BF16, OPENVINO_INT8)
 # Mean squared difference of logits, in squared standard deviations. Below fp32, another batch may round elsewhere,
 # and a few images then decide otherwise; a wrong mask of sizes gave 0.2 to 1.3.
 ALLOWED = {"fp32": 1e-8, "int8": 0.04, "bf16": 0.06}

@@ -14,7 +14,6 @@ from exporter.core.base.targets import (
     OPENVINO,
     OPENVINO_BF16,
     OPENVINO_INT8,
-    OPENVINO_INT8_BF16,
     TENSORRT,
     TENSORRT_FP8,
     TENSORRT_FP16,
@@ -73,11 +72,7 @@ def rows() -> Iterator[Any]:
         for family in ("vit", "qk norm", "eva02, joined, rotary", "lvvit"):
             yield way, family, OPENVINO
             yield also(way, family, OPENVINO_BF16)
-    # With its pairs farther from products, OpenVINO 2026.4 is off by three standard deviations in bf16.
-    yield from (
-        ("dense", "eva02, joined, rotary", target)
-        for target in (OPENVINO_INT8, OPENVINO_INT8_BF16)
-    )
+    yield "dense", "eva02, joined, rotary", OPENVINO_INT8
 
 
 @pytest.mark.ort

@@ -13,7 +13,6 @@ from exporter.core.base.errors import ModelError
 from exporter.core.base.targets import (
     ONNXRUNTIME_INT8,
     OPENVINO_INT8,
-    OPENVINO_INT8_BF16,
     TENSORRT_FP8,
     TENSORRT_INT8,
     Target,
@@ -28,7 +27,7 @@ from tests.vits import random_images
 
 pytestmark = pytest.mark.ort
 
-FOR_CPUS = [ONNXRUNTIME_INT8, OPENVINO_INT8, OPENVINO_INT8_BF16]
+FOR_CPUS = [ONNXRUNTIME_INT8, OPENVINO_INT8]
 
 
 @pytest.mark.parametrize(
