@@ -78,8 +78,8 @@ INNER_ORDER = {
     "jobs": (
         ("recipe",),
         ("steps", "inspect"),
-        ("resolved",),
         ("network", "predicting", "evaluate"),
+        ("checks",),
         ("variant",),
         ("opened",),
         ("proof",),
@@ -257,7 +257,7 @@ HEAVY = (
         ("exporter.measure.loss", set()),
         ("exporter.jobs.evaluate", {"PIL"}),
         ("exporter.jobs.recipe", set()),
-        ("exporter.jobs.resolved", set()),
+        ("exporter.jobs.checks", set()),
         ("exporter.tuning.recipes", set()),
         ("exporter.data.batches", {"PIL"}),
     ],

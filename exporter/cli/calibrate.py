@@ -17,8 +17,8 @@ from exporter.cli.output import (
 from exporter.cli.setting_flags import add_flags
 from exporter.core.base.files import writable_file
 from exporter.core.schedule.methods import FUSED
+from exporter.jobs.network import A_FOLDER, Network
 from exporter.jobs.recipe import Recipe, needed
-from exporter.jobs.resolved import A_FOLDER, resolved_recipe
 
 EXAMPLES = (
     "star-export calibrate --model digits_vit --images photos/ --out calibration.safetensors",
@@ -42,10 +42,10 @@ def run(arguments: argparse.Namespace) -> int:
     """Calibrate and print ACS and the halves' agreement by layer; the exit code is 0."""
     recipe, out = recipe_of(arguments), writable_file(arguments.out)
     needed(recipe.images.images, "--images", A_FOLDER)
-    resolved = resolved_recipe(recipe, restore=False)
-    resolved.policy()
-    resolved.check_images()
-    resolved.check_model()
+    network = Network.of(recipe, restore=False)
+    network.policy()
+    network.check_images()
+    network.check_model()
     from exporter.jobs.opened import open_recipe
 
     # The file serves every scorer unless one is named: the default one needs no inter-layer scores.

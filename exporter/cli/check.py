@@ -24,8 +24,8 @@ from exporter.core.schedule.policy import resolve
 from exporter.core.schedule.prune import Prune
 from exporter.core.verify.record import explain
 from exporter.engines.choice import RunSettings
+from exporter.jobs.network import A_FOLDER, Network
 from exporter.jobs.recipe import Lowering, Recipe, needed
-from exporter.jobs.resolved import A_FOLDER, resolved_recipe
 
 if TYPE_CHECKING:
     from exporter.core.base.artefact import Artefact
@@ -87,10 +87,10 @@ def _check_file(arguments: argparse.Namespace) -> int:
         expected = "none with --onnx: a file is checked on its target's runtime"
         raise RecipeError("--runtime", settings.runtime, expected)
     needed(recipe.images.images, "--images", A_FOLDER)
-    resolved = resolved_recipe(recipe)
-    resolved.policy()
-    resolved.check_images()
-    resolved.check_model()
+    network = Network.of(recipe)
+    network.policy()
+    network.check_images()
+    network.check_model()
     from exporter.core.base.artefact import artefact_of
     from exporter.core.base.large_onnx import load_whole
 

@@ -38,8 +38,9 @@ from exporter.cli.setting_flags import add_flags
 from exporter.core.base.errors import RecipeError
 from exporter.core.base.vocabulary import Method
 from exporter.core.verify.record import explain
+from exporter.jobs.checks import check_compile, recipes_of
+from exporter.jobs.network import Network
 from exporter.jobs.recipe import Recipe
-from exporter.jobs.resolved import check_compile, recipes_of, resolved_recipe
 from exporter.measure.batch_sweep import AS_IT_CAME
 from exporter.measure.loss import points_words
 from exporter.report.record import Report
@@ -83,9 +84,9 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.dry_run and methods:
         raise RecipeError("--dry-run", f"{len(methods)} methods", "one method")
     for method_recipe in recipes_of(recipe, methods) if methods else (recipe,):
-        resolved = resolved_recipe(method_recipe)
-        check_compile(resolved, resolved.policy(refits=True), out)
-        resolved.check_model()
+        network = Network.of(method_recipe)
+        check_compile(network, network.policy(refits=True), out)
+        network.check_model()
     with stages.stage("libraries"):
         from exporter.jobs.compile import (
             compare_methods,

@@ -31,12 +31,9 @@ from exporter.cli.setting_flags import add_flags, from_flags
 from exporter.core.base.errors import RecipeError
 from exporter.core.base.progress import SILENT, Stages
 from exporter.depth.plan import ChoiceSettings, DepthPlan
+from exporter.jobs.checks import check_training_images
+from exporter.jobs.network import TRAIN_IMAGES, Network
 from exporter.jobs.recipe import Recipe, needed
-from exporter.jobs.resolved import (
-    TRAIN_IMAGES,
-    check_training_images,
-    resolved_recipe,
-)
 from exporter.models.identity import weights_file
 
 if TYPE_CHECKING:
@@ -161,11 +158,11 @@ def _chosen(arguments: argparse.Namespace, choice: ChoiceSettings) -> "Chosen":
     out = needed(arguments.out, "--out", "a file for the weights")
     recipe = recipe_of(arguments)
     training = training_of(arguments, recipe)
-    resolved = resolved_recipe(recipe)
+    network = Network.of(recipe)
     if choice.units and arguments.samples is None:
-        check_training_images(resolved)
+        check_training_images(network)
     needed(recipe.images.images, "--images", TRAIN_IMAGES)
-    resolved.check_images()
+    network.check_images()
     weights_file(out)
     network = _network(arguments, RichStages(quiet=arguments.quiet))
     from exporter.depth.collect import read_samples
@@ -177,7 +174,7 @@ def _chosen(arguments: argparse.Namespace, choice: ChoiceSettings) -> "Chosen":
 
 def _network(arguments: argparse.Namespace, stages: Stages = SILENT) -> "Network":
     recipe = recipe_of(arguments)
-    resolved_recipe(recipe).check_model()
+    Network.of(recipe).check_model()
     from exporter.jobs.opened import open_recipe
 
     return open_recipe(recipe, stages).network

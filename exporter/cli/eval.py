@@ -24,8 +24,8 @@ from exporter.cli.output import (
 from exporter.cli.setting_flags import add_flags, from_flags
 from exporter.core.base.errors import RecipeError
 from exporter.engines.choice import RunSettings
+from exporter.jobs.network import Network
 from exporter.jobs.recipe import EvalSettings, Recipe
-from exporter.jobs.resolved import resolved_recipe
 from exporter.measure.loss import PairResult, points_words
 from exporter.processes import processes
 
@@ -76,7 +76,7 @@ def run(arguments: argparse.Namespace) -> int:
     stages = RichStages(quiet=arguments.quiet)
     recipe = recipe_of(arguments)
     if _names_model(recipe):
-        resolved_recipe(recipe).check_model()
+        Network.of(recipe).check_model()
     from exporter.jobs.evaluate import (
         disagreement_paths,
         evaluate_models,

@@ -18,8 +18,8 @@ from exporter.cli.output import RichStages, print_lines, show
 from exporter.cli.setting_flags import add_flags
 from exporter.core.base.errors import RecipeError
 from exporter.core.base.files import writable_file
+from exporter.jobs.network import Network
 from exporter.jobs.recipe import Recipe
-from exporter.jobs.resolved import ResolvedRecipe, resolved_recipe
 
 EXAMPLES = (
     "star-export export --model digits_vit --schedule schedule.json --out pruned.onnx",
@@ -52,7 +52,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Lower the model and write the file; the exit code is 0."""
     recipe, out = recipe_of(arguments), writable_file(arguments.out)
-    _check(arguments, resolved_recipe(recipe))
+    _check(arguments, Network.of(recipe))
     from exporter.core.base.large_onnx import save_onnx
     from exporter.jobs.opened import open_recipe
 
@@ -69,17 +69,17 @@ def run(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _check(arguments: argparse.Namespace, resolved: ResolvedRecipe) -> None:
+def _check(arguments: argparse.Namespace, network: Network) -> None:
     """Check what needs no model."""
     if arguments.dense:
         refuse(arguments, PRUNES, "--dense", "the dense model drops no patches")
-    policy = resolved.policy(dense=arguments.dense)
+    policy = network.policy(dense=arguments.dense)
     if not arguments.dense and policy.amount.whole_schedule is None:
         raise RecipeError("export", "neither", "--schedule FILE or --dense")
-    resolved.check_images()
+    network.check_images()
     # Those of the target: a schedule says itself what it lacks.
-    resolved.check_needs(None, resolved.recipe.lower.row)
-    resolved.check_model()
+    network.check_needs(None, network.recipe.lower.row)
+    network.check_model()
 
 
 def _trtexec(file: Path) -> list[str]:

@@ -30,8 +30,9 @@ from exporter.cli.output import (
 )
 from exporter.cli.parser import Parser
 from exporter.cli.setting_flags import add_flags
+from exporter.jobs.checks import check_finetune
+from exporter.jobs.network import Network, check_weights
 from exporter.jobs.recipe import Recipe
-from exporter.jobs.resolved import check_finetune, check_weights, resolved_recipe
 from exporter.measure.loss import points_words
 
 if TYPE_CHECKING:
@@ -71,9 +72,9 @@ def run(arguments: argparse.Namespace) -> int:
     stages = RichStages(quiet=arguments.quiet or arguments.dry_run)
     recipe, out, teacher = recipe_of(arguments), arguments.out, arguments.teacher
     settings = training_of(arguments, recipe)
-    resolved = resolved_recipe(recipe)
-    check_finetune(resolved, resolved.policy(), settings, out)
-    resolved.check_model()
+    network = Network.of(recipe)
+    check_finetune(network, network.policy(), settings.batch_size, out)
+    network.check_model()
     check_weights(teacher)
     with stages.stage("libraries"):
         from exporter.jobs.finetune import dry_finetune, finetune_model

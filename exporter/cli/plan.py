@@ -32,8 +32,8 @@ from exporter.core.schedule.macs import dense_macs, schedule_macs
 from exporter.core.schedule.methods import ACS
 from exporter.core.schedule.plan import schedule_of
 from exporter.core.schedule.policy import Need, Policy
+from exporter.jobs.network import Network
 from exporter.jobs.recipe import Recipe
-from exporter.jobs.resolved import resolved_recipe
 
 if TYPE_CHECKING:
     from exporter.calibration.record import Calibration
@@ -122,7 +122,7 @@ def _listed(recipe: Recipe) -> "Start | None":
 
 def _opened(recipe: Recipe) -> "Start":
     """Return what a plan starts from where the model has to be built, without weights."""
-    resolved_recipe(recipe).check_model()
+    Network.of(recipe).check_model()
     from exporter.core.vit.spec import with_outputs
     from exporter.jobs.opened import open_recipe
 

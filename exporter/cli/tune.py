@@ -29,8 +29,8 @@ from exporter.cli.setting_flags import add_flags, from_flags
 from exporter.core.base.files import writable_folder
 from exporter.core.base.vocabulary import Status
 from exporter.core.schedule.prune import Prune
+from exporter.jobs.network import Network
 from exporter.jobs.recipe import PRUNE, Recipe
-from exporter.jobs.resolved import resolved_recipe
 from exporter.measure.loss import points_words
 from exporter.tuning.choice import (
     USUAL,
@@ -111,12 +111,12 @@ def _check(
 ) -> None:
     """Check what needs no model, of the recipe and of those of the other checkpoints."""
     for name, other in recipes_with(recipe, weights).items():
-        resolved = resolved_recipe(other)
+        network = Network.of(other)
         if name == OWN:
-            check_search(resolved, resolved.policy(), settings)
-            resolved.check_model()
+            check_search(network, network.policy(), settings)
+            network.check_model()
         else:
-            check_named(resolved)
+            check_named(network)
     writable_folder(out)
 
 

@@ -21,6 +21,7 @@ from exporter.core.lower.instrumented import save_instrumented
 from exporter.data.batches import noise
 from exporter.data.images import ImageFolder
 from exporter.jobs import steps
+from exporter.jobs.checks import check_compile, recipes_of
 from exporter.jobs.network import Network
 from exporter.jobs.opened import (
     DryRun,
@@ -31,7 +32,6 @@ from exporter.jobs.opened import (
 )
 from exporter.jobs.proof import pictures_of, prove, references_of
 from exporter.jobs.recipe import Recipe
-from exporter.jobs.resolved import check_compile, recipes_of
 from exporter.jobs.steps import OwnModel
 from exporter.jobs.variant import Variant
 from exporter.measure.benchmark import TradeOff

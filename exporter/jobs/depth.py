@@ -30,11 +30,11 @@ from exporter.depth.predictor import (
     splits,
 )
 from exporter.depth.surgery import apply_plan
+from exporter.jobs.checks import check_training_images
 from exporter.jobs.exam import Exam, train_images, with_progress
-from exporter.jobs.network import Network
+from exporter.jobs.network import TRAIN_IMAGES, Network
 from exporter.jobs.predicting import torch_models
 from exporter.jobs.recipe import needed
-from exporter.jobs.resolved import TRAIN_IMAGES, check_training_images
 from exporter.jobs.steps import loaded
 from exporter.models.identity import save_weights, weights_file
 from exporter.models.networks import identity_of

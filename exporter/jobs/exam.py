@@ -11,10 +11,10 @@ from exporter.core.base.records import ModelSpec
 from exporter.core.prune.pruned_vit import PrunedViT
 from exporter.data.images import ImageFolder, ImageSource, sample, shared_count, split
 from exporter.data.source import class_mismatch, open_source
+from exporter.jobs.checks import HELD_OUT_IMAGES
 from exporter.jobs.network import Network
 from exporter.jobs.predicting import EvalModel, predict_models, torch_model
 from exporter.jobs.recipe import BATCH, Images, needed
-from exporter.jobs.resolved import HELD_OUT_IMAGES
 from exporter.measure.accuracy import Predictions
 from exporter.processes import processes
 from exporter.training.checkpoint import Score

@@ -21,6 +21,7 @@ from exporter.core.vit.protocol import PrunableViT
 from exporter.data.images import ImageFolder, listing_sha256
 from exporter.depth.checkpoint import DEPTH, read_depth
 from exporter.jobs import steps
+from exporter.jobs.checks import check_finetune
 from exporter.jobs.exam import (
     Exam,
     parted,
@@ -31,7 +32,6 @@ from exporter.jobs.exam import (
 from exporter.jobs.network import Network
 from exporter.jobs.opened import DryRun, dry_run, open_recipe
 from exporter.jobs.recipe import Recipe
-from exporter.jobs.resolved import check_finetune
 from exporter.jobs.steps import OwnModel, loaded
 from exporter.jobs.variant import Variant
 from exporter.measure.accuracy import Accuracy, Predictions
@@ -203,7 +203,7 @@ def _prepared(
     """Return the models, the images to train on and those to measure on, after all checks."""
     network, policy = opened.network, opened.policy
     assert policy is not None
-    check_finetune(network, policy, settings, out)
+    check_finetune(network, policy, settings.batch_size, out)
     models = models_of(network, teacher)
     images = train_images(network, settings.max_train_images)
     student = steps.with_class_names(models.student, images)

@@ -1,4 +1,8 @@
-"""The owner's model and its images: opened once, listed once, on first use."""
+"""The owner's model and its images: opened once, listed once, each on first use.
+
+Nothing in here imports a library of models before it is needed: the import takes seconds, and a mistake in the
+settings needs none.
+"""
 
 import logging
 from collections.abc import Sequence
@@ -6,30 +10,34 @@ from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-import torch
-from torch import Tensor
-
-from exporter.calibration.calibrate import resized_to
 from exporter.calibration.record import Calibration, check_calibration, load_calibration
-from exporter.core.base.errors import ImageError
+from exporter.core.base.errors import CheckpointError, ImageError, RecipeError
 from exporter.core.base.progress import SILENT, Stages
 from exporter.core.base.records import ModelSpec
 from exporter.core.base.spread import set_apart
+from exporter.core.base.targets import Target
 from exporter.core.base.tensor_names import Array
 from exporter.core.base.vocabulary import InputKind
-from exporter.core.prune.divergence import Judges
-from exporter.core.prune.refit import bytes_of_image, bytes_to_refit
-from exporter.core.vit.protocol import PrunableViT
-from exporter.core.vit.spec import with_outputs
-from exporter.data.batches import draw_images
+from exporter.core.schedule.policy import Need, Policy, check_needs
+from exporter.core.schedule.prune import AMOUNTS, OF_STRETCHED, SCORING, Prune
 from exporter.data.class_map import MAP_HINT
-from exporter.data.images import ImageFolder, sample
-from exporter.data.source import class_mismatch, images_at
-from exporter.depth.checkpoint import describe_vit
-from exporter.jobs.recipe import A_MODEL, BATCH, Measuring, needed
-from exporter.jobs.resolved import A_FOLDER, TRAIN_IMAGES, ResolvedRecipe
-from exporter.jobs.steps import OwnModel, loaded
+from exporter.data.images import ImageFolder, check_readable, sample
+from exporter.jobs.recipe import A_MODEL, BATCH, Measuring, Recipe, needed
+from exporter.models.identity import read_identity
+from exporter.models.request import ModelRequest
+from exporter.training.pruned_checkpoint import Pruning, read_pruning
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from exporter.core.prune.divergence import Judges
+    from exporter.core.vit.protocol import PrunableViT
+    from exporter.jobs.steps import OwnModel
+
+A_FOLDER = "a folder of images"
+TRAIN_IMAGES = "labelled images to train on"
 
 # Activation ranges settle within a few dozen images.
 RANGE_IMAGES = 64
@@ -45,32 +53,105 @@ logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, eq=False)
-class Network(ResolvedRecipe):
+class Network:
     """A model of the owner's and its images, which all its variants share.
 
     `recipe` names both, with the name of the checkpoint's network, unless a `model` is the caller's own. `restored`
-    is what the checkpoint was trained with.
+    is what the checkpoint was trained with, if anything.
     """
 
-    model: OwnModel | None = None
+    recipe: Recipe
+    restored: Pruning | None = None
+    model: "OwnModel | None" = None
     stages: Stages = SILENT
     _listings: dict[Path, ImageFolder] = field(default_factory=dict, repr=False)
 
+    @classmethod
+    def of(
+        cls,
+        recipe: Recipe,
+        model: "OwnModel | None" = None,
+        stages: Stages = SILENT,
+        *,
+        restore: bool = True,
+    ) -> "Network":
+        """Return the network of a recipe, whose checkpoint says its name, and how it was pruned.
+
+        Args:
+            recipe: The settings.
+            model: A ViT to use instead of the recipe's.
+            stages: Shows the stages of what is read later.
+            restore: Whether the checkpoint is pruned as it was trained, if it says how.
+        """
+        restored = _restored(recipe, restore=restore)
+        name = recipe.model.name or _recorded_name(recipe.model)
+        named = replace(recipe, model=replace(recipe.model, name=name))
+        return cls(named, restored, model, stages)
+
+    def policy(self, *, dense: bool = False, refits: bool = False) -> Policy:
+        """Return how it prunes; `dense` and `refits` as of `Recipe.policy`."""
+        trained = None if self.restored is None else self.restored.schedule
+        return self.recipe.policy(trained, dense=dense, refits=refits)
+
+    @property
+    def has_calibration(self) -> bool:
+        """Whether a calibration is given."""
+        restored = None if self.restored is None else self.restored.calibration
+        return restored is not None or self.recipe.prune.calibration is not None
+
+    @property
+    def on_noise(self) -> bool:
+        """Whether models are compared on noise: a checkpoint brings all else, and no images are given."""
+        images = self.recipe.images
+        without = images.images is None and images.eval_images is None
+        return self.restored is not None and without
+
+    def check_model(self) -> None:
+        """Raise UserError unless a known model is named, and its checkpoint and its calibration are there."""
+        model, calibration = self.recipe.model, self.recipe.prune.calibration
+        needed(model.name or None, "--model", A_MODEL)
+        check_weights(model.checkpoint)
+        if model.checkpoint is None or read_identity(model.checkpoint) is None:
+            from exporter.models.listed import check_name  # noqa: PLC0415  (`--help` needs no list)
+
+            check_name(model.name)
+        if calibration is not None:
+            load_calibration(calibration)
+
+    def check_images(self) -> None:
+        """Raise ImageError unless the folders that are given can be read."""
+        for place in (self.recipe.images.images, self.recipe.images.eval_images):
+            if place is not None and not place.is_file():
+                check_readable(place)
+
+    def check_needs(self, policy: Policy | None, target: Target | None) -> None:
+        """Raise RecipeError for the first need that nothing meets."""
+        images = self.recipe.images.images is not None
+        needs = needs_of(policy, target)
+        check_needs(needs, images=images, calibration=self.has_calibration)
+
     @cached_property
-    def full(self) -> PrunableViT:
+    def full(self) -> "PrunableViT":
         """The model with all its layers and its own outputs."""
+        from exporter.core.vit.protocol import PrunableViT  # noqa: PLC0415
+        from exporter.jobs.steps import loaded  # noqa: PLC0415
+
         is_ready = isinstance(self.model, PrunableViT)
         with nullcontext() if is_ready else self.stages.stage("model"):
             return loaded(self.recipe.model, self.model)
 
     @cached_property
-    def vit(self) -> PrunableViT:
+    def vit(self) -> "PrunableViT":
         """The model with the outputs that the recipe names; ModelError where it lacks one."""
+        from exporter.core.vit.spec import with_outputs  # noqa: PLC0415
+
         return with_outputs(self.full, self.recipe.model.outputs)
 
     @cached_property
-    def described(self) -> PrunableViT:
+    def described(self) -> "PrunableViT":
         """The shape of `full`, without weights."""
+        from exporter.depth.checkpoint import describe_vit  # noqa: PLC0415
+
         needed(self.recipe.model.name or None, "--model", A_MODEL)
         return describe_vit(self.recipe.model)
 
@@ -108,11 +189,14 @@ class Network(ResolvedRecipe):
         if prune.calibration is None:
             return None
         calibration = load_calibration(prune.calibration)
-        resized = resized_to(calibration, spec) if prune.interpolate else calibration
-        check_calibration(
-            resized, spec, weights_sha256 if resized is calibration else ""
-        )
-        return resized
+        if prune.interpolate:
+            from exporter.calibration.calibrate import resized_to  # noqa: PLC0415
+
+            resized = resized_to(calibration, spec)
+            weights_sha256 = weights_sha256 if resized is calibration else ""
+            calibration = resized
+        check_calibration(calibration, spec, weights_sha256)
+        return calibration
 
     @property
     def _trained_with(self) -> Calibration | None:
@@ -121,6 +205,8 @@ class Network(ResolvedRecipe):
     @cached_property
     def folder(self) -> ImageFolder:
         """The images to calibrate on, without labels."""
+        from exporter.data.source import images_at  # noqa: PLC0415
+
         place = needed(self.recipe.images.images, "--images", A_FOLDER)
         folder = self._listings.get(place) or images_at(place)
         return replace(
@@ -136,6 +222,8 @@ class Network(ResolvedRecipe):
     @cached_property
     def evaluated(self) -> ImageFolder:
         """The images to compare and measure on, drawn by the seed. Errors as of `folder`."""
+        from exporter.data.source import class_mismatch  # noqa: PLC0415
+
         images, classes = self.recipe.images, self.vit.spec.num_classes
         place = needed(images.eval_images or images.images, "--images", A_FOLDER)
         folder = self.listed(place, classes)
@@ -147,6 +235,8 @@ class Network(ResolvedRecipe):
 
     def listed(self, place: Path, classes: int | None) -> ImageFolder:
         """List images with the classes of the model; without labels if `classes` is None. Errors as of `folder`."""
+        from exporter.data.source import images_at  # noqa: PLC0415
+
         order, names = self.recipe.images.class_map, self.full.spec.class_names
         listing = images_at(place, classes, order, names=names)
         self._listings[place] = listing
@@ -160,21 +250,29 @@ class Network(ResolvedRecipe):
             return None
         most = recipe.calibrate.max_images
         count = min(most, RANGE_IMAGES) if isinstance(most, int) else RANGE_IMAGES
-        seed, preprocessing = recipe.calibrate.seed, self.vit.spec.preprocessing
-        return draw_images(self.folder, count, seed, preprocessing, self.input_kind)
+        return self._drawn(self.folder, count, self.input_kind, recipe.calibrate.seed)
 
     def pixels(self, folder: ImageFolder, count: int, input_kind: InputKind) -> Array:
         """Return at most so many images of a folder, drawn by the seed, as a model takes them."""
-        seed, preprocessing = self.recipe.images.seed, self.vit.spec.preprocessing
+        return self._drawn(folder, count, input_kind, self.recipe.images.seed)
+
+    def _drawn(
+        self, folder: ImageFolder, count: int, input_kind: InputKind, seed: int
+    ) -> Array:
+        from exporter.data.batches import draw_images  # noqa: PLC0415
+
+        preprocessing = self.vit.spec.preprocessing
         return draw_images(folder, count, seed, preprocessing, input_kind)
 
     @cached_property
-    def to_fit(self) -> tuple[Sequence[Tensor], Judges]:
+    def to_fit(self) -> "tuple[Sequence[Tensor], Judges]":
         """Images to fit a pruned model to, in batches [b, 3, height, width], and others that judge what is gained.
 
         Those to evaluate on judge, where there are any; their labels are not read. Where there are none, images
         that the model does not know would judge themselves: they are refused.
         """
+        from exporter.core.prune.refit import bytes_of_image, bytes_to_refit  # noqa: PLC0415
+
         spec, images = self.vit.spec, self.recipe.images
         most = min(FITTED_TO + JUDGING, FIT_BYTES // bytes_of_image(spec))
         count = min(FITTED_TO, FIT_BYTES // bytes_to_refit(spec), most)
@@ -188,12 +286,14 @@ class Network(ResolvedRecipe):
         self._check_known(judges)
         return self._batches(replace(drawn, files=tuple(read)), count), judges
 
-    def _judges(self, folder: ImageFolder) -> Judges:
+    def _judges(self, folder: ImageFolder) -> "Judges":
+        from exporter.core.prune.divergence import Judges  # noqa: PLC0415
+
         batches = self._batches(folder, len(folder.files))
         with self.stages.stage("answers of the dense model") as advance:
             return Judges.of(self.vit, batches, advance)
 
-    def _check_known(self, images: Judges) -> None:
+    def _check_known(self, images: "Judges") -> None:
         """Raise ImageError for images that the model tells apart no better than noise."""
         if images.told_apart >= LEAST_TOLD_APART:
             return
@@ -205,10 +305,54 @@ class Network(ResolvedRecipe):
             f"refit on {self.folder.root}", got, expected, "--eval-images of such"
         )
 
-    def _batches(self, folder: ImageFolder, count: int) -> Sequence[Tensor]:
+    def _batches(self, folder: ImageFolder, count: int) -> "Sequence[Tensor]":
+        import torch  # noqa: PLC0415
+
         if len(folder.files) < LEAST_IMAGES:
             got = f"{len(folder.files)} images"
             expected = f"at least {LEAST_IMAGES}"
             raise ImageError(f"refit on {folder.root}", got, expected)
         pixels = self.pixels(folder, count, InputKind.FLOAT32)
         return torch.from_numpy(pixels).split(BATCH)
+
+
+def needs_of(policy: Policy | None, target: Target | None) -> frozenset[Need]:
+    """Return what pruning, and lowering for a target, need beside the model."""
+    needs = frozenset[Need]() if policy is None else policy.needs
+    return needs | {Need.RANGES} if target and target.takes_ranges else needs
+
+
+def check_weights(path: Path | None) -> None:
+    """Raise CheckpointError for a file that is not there."""
+    if path is not None and not path.exists():
+        raise CheckpointError(path, "no such file", "a checkpoint")
+
+
+def _recorded_name(request: ModelRequest) -> str:
+    if request.checkpoint is None:
+        return ""
+    check_weights(request.checkpoint)
+    identity = read_identity(request.checkpoint)
+    return identity.name if identity else ""
+
+
+def _restored(recipe: Recipe, *, restore: bool) -> Pruning | None:
+    """Return what the recipe's checkpoint was trained with; None if nothing, or if it is not to be restored."""
+    file, prune, plain = recipe.model.checkpoint, recipe.prune, Prune()
+    restored = None if file is None else read_pruning(file)
+    if restored is None or not restore:
+        return None
+    trained = f"{restored.schedule.method}, rho {restored.schedule.rho or 'by layer'}"
+    if recipe.model.recalibrate:
+        logger.warning("%s is not pruned as it was trained, with %s", file, trained)
+        return None
+    for name in (*AMOUNTS, "calibration", "counts", *OF_STRETCHED, "refit", *SCORING):
+        if name == "seed" or getattr(prune, name) == getattr(plain, name):
+            continue
+        raise RecipeError(
+            name,
+            f"a setting beside {file}, which was trained with {trained}",
+            "none: a checkpoint is pruned as it was trained",
+            "recalibrate = true in the table [model] of a recipe allows it",
+        )
+    return restored

@@ -13,7 +13,6 @@ from exporter.core.schedule.macs import dense_macs, schedule_macs
 from exporter.core.schedule.policy import Need
 from exporter.jobs.network import Network
 from exporter.jobs.recipe import Recipe
-from exporter.jobs.resolved import resolved_recipe
 from exporter.jobs.steps import OwnModel
 from exporter.jobs.variant import Variant
 from exporter.models.registry import check_device
@@ -41,9 +40,8 @@ def open_recipe(
         refits: Whether the caller refits a pruned model where the recipe says so.
     """
     check_device(recipe.model.device)
-    resolved = resolved_recipe(recipe, restore=restore)
-    policy = resolved.policy(dense=dense, refits=refits)
-    network = Network(resolved.recipe, resolved.restored, model, stages)
+    network = Network.of(recipe, model, stages, restore=restore)
+    policy = network.policy(dense=dense, refits=refits)
     return Variant(network, None if dense else policy, recipe.lower)
 
 

@@ -29,10 +29,9 @@ from exporter.core.schedule.plan import Cost
 from exporter.core.schedule.policy import Need, Policy
 from exporter.core.verify.reference import image_cost
 from exporter.engines.choice import on_this_cpu
-from exporter.jobs.network import Network
+from exporter.jobs.network import Network, needs_of
 from exporter.jobs.predicting import EvalModel, lowered_model, torch_model
 from exporter.jobs.recipe import Lowering
-from exporter.jobs.resolved import needs_of
 
 # So many images choose counts, and others judge the choice.
 CHOOSING = 256

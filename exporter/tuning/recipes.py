@@ -8,8 +8,8 @@ from exporter.core.base.errors import CheckpointError, RecipeError
 from exporter.core.base.files import PathLike
 from exporter.core.schedule.policy import Policy
 from exporter.engines.choice import targets_here
+from exporter.jobs.network import Network
 from exporter.jobs.recipe import Recipe, needed
-from exporter.jobs.resolved import ResolvedRecipe
 from exporter.tuning.choice import TuneSettings
 from exporter.tuning.ways import AXES, OWN
 
@@ -39,20 +39,18 @@ def recipes_with(recipe: Recipe, weights: Sequence[PathLike]) -> dict[str, Recip
     return {OWN: recipe, **recipes}
 
 
-def check_named(resolved: ResolvedRecipe) -> None:
+def check_named(network: Network) -> None:
     """Raise CheckpointError unless another checkpoint says of which network it is."""
-    model = resolved.recipe.model
+    model = network.recipe.model
     if not model.name:
         got = "weights that do not say of which network they are"
         expected = "a file that star-export finetune or star-export depth wrote"
         raise CheckpointError(str(model.checkpoint), got, expected)
 
 
-def check_search(
-    resolved: ResolvedRecipe, policy: Policy, settings: TuneSettings
-) -> None:
+def check_search(network: Network, policy: Policy, settings: TuneSettings) -> None:
     """Check that speeds are measured, that images are given, and that no amount is but one that a search scales."""
-    recipe = resolved.recipe
+    recipe = network.recipe
     needed(recipe.measure.rounds or None, "--rounds", "at least 5: speeds are measured")
     needed(recipe.images.eval_images, "--eval-images", EVAL_IMAGES)
     if policy.amount.has_rates:
@@ -64,4 +62,4 @@ def check_search(
     if ranged:
         expected = f"a folder of images, for the activation ranges of {ranged[0]}; or --runtime onnxruntime"
         needed(recipe.images.images, "--images", expected)
-    resolved.check_images()
+    network.check_images()

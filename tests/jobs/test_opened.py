@@ -31,7 +31,6 @@ from exporter.core.schedule.policy import Need, resolve
 from exporter.core.schedule.prune import Prune
 from exporter.core.vit.protocol import PrunableViT
 from exporter.data.source import images_at
-from exporter.jobs import network as network_module
 from exporter.jobs import variant as variant_module
 from exporter.jobs.compile import compile_model, dry_compile
 from exporter.jobs.finetune import dry_finetune
@@ -221,7 +220,7 @@ def test_a_compilation_lists_its_images_once(
         return whole(place, *given, **options)
 
     whole = images_at
-    monkeypatch.setattr(network_module, "images_at", listed)
+    monkeypatch.setattr("exporter.data.source.images_at", listed)
     how = {
         "method": "a-star",
         "scorer": "intra",
@@ -380,7 +379,7 @@ def test_a_schedule_that_needs_nothing_is_known(
 def test_images_that_are_missing_are_refused_before_the_model_is_loaded(
     workplace: Workplace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.delattr(network_module, "loaded")
+    monkeypatch.delattr("exporter.jobs.steps.loaded")
     recipe = workplace.recipe(rho=0.5, eval_images=tmp_path / "none")
     with pytest.raises(ImageError, match="no such folder"):
         dry_compile(recipe, tmp_path)

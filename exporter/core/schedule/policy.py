@@ -78,7 +78,7 @@ class Amount:
 
     rho: float | None = None
     mac_reduction: float | None = None
-    rates: Mapping[int, float] = field(default_factory=dict)
+    rates: Mapping[int, float] = field(default_factory=dict, hash=False)
     schedule: Schedule | None = None
 
     @property
