@@ -133,7 +133,7 @@ def question_of(export: ExportFolder, place: Path, *, dense: bool) -> Question:
     """Write the model and the image for the loaders."""
     models, image = place / "models", place / "image.png"
     lowered = export.models.dense if dense else export.models.pruned
-    preprocessing = lowered.artefact.spec.preprocessing
+    preprocessing = lowered.spec.preprocessing
     if preprocessing.crop_pct != 1:
         raise SystemExit(
             f"{lowered.path} | got {preprocessing.words} | need a crop_pct of 1"

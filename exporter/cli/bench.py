@@ -19,7 +19,7 @@ from exporter.cli.output import (
     show,
 )
 from exporter.cli.setting_flags import add_flags, from_flags
-from exporter.core.base.artefact import LoweredFile, read_pair
+from exporter.core.base.artefact import Artefact, read_pair
 from exporter.core.base.errors import RecipeError
 from exporter.core.base.records import Pair
 from exporter.core.base.targets import ONNXRUNTIME_CPU
@@ -71,7 +71,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _models(
     arguments: argparse.Namespace,
-) -> tuple[Pair[LoweredFile], Mapping[str, Any]]:
+) -> tuple[Pair[Artefact], Mapping[str, Any]]:
     files = (arguments.dense, arguments.pruned)
     if arguments.folder is not None and files == (None, None):
         folder = read_folder(arguments.folder)

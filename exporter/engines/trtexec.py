@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from exporter.core.base.artefact import LoweredFile
+from exporter.core.base.artefact import Artefact
 from exporter.core.base.errors import ArtefactError, UserError, reason_of
 from exporter.core.base.files import written_beside
 from exporter.core.base.records import Pair
@@ -183,7 +183,7 @@ def _timed(  # noqa: PLR0917  (all that differs between two runs)
 
 
 def build_lines(
-    model: LoweredFile, settings: BuildSettings, *, rtx: str = "1", alone: bool = False
+    model: Artefact, settings: BuildSettings, *, rtx: str = "1", alone: bool = False
 ) -> list[str]:
     """Return the commands that build and time a model at each batch size, each below a comment with its tool.
 
@@ -202,12 +202,12 @@ def build_lines(
         if calls_plugin(onnx)
         else settings.without_plugin
     )
-    fitting = fitting.of_model(model.artefact)
+    fitting = fitting.of_model(model)
     plain = replace(fitting, runtime=TRT.name, sm=())
     tools = [(f"TensorRT {version}", plain, version) for version in VERSIONS]
     if fitting.tool.ahead:
         tools.insert(0, (fitting.tool.title, fitting, rtx))
-    image = model.artefact.spec.preprocessing.input_size
+    image = model.spec.preprocessing.input_size
     file = onnx if alone else Path(onnx.name)
     lines = list[str]()
     for batch in settings.batches:
@@ -220,17 +220,17 @@ def build_lines(
     return lines
 
 
-def folder_lines(models: Pair[LoweredFile], settings: BuildSettings) -> list[str]:
+def folder_lines(models: Pair[Artefact], settings: BuildSettings) -> list[str]:
     """Return the lines of `build_lines` for both models of an export folder."""
     return [*build_lines(models.dense, settings), *build_lines(models.pruned, settings)]
 
 
 def save_commands(
-    engine: Path, manifest: EngineManifest, model: LoweredFile, settings: BuildSettings
+    engine: Path, manifest: EngineManifest, model: Artefact, settings: BuildSettings
 ) -> None:
     """Write beside an engine the commands that time it, and those that build its like; called in the folder."""
     place = Path(engine.parent.name, engine.name)
-    image = model.artefact.spec.preprocessing.input_size
+    image = model.spec.preprocessing.input_size
     lines = []
     for batch in settings.batches:
         words = load_command(place, manifest, image, batch, settings.plugin)

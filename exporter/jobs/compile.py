@@ -231,7 +231,7 @@ def _deliver(
     recipe: Recipe,
 ) -> None:
     """Write into a variant's folder what a deployment machine needs beside its file, and the report."""
-    (report, _), out, artefact = page, variant.folder, variant.file.artefact
+    (report, _), out, artefact = page, variant.folder, variant.file
     for source in files_of(dense.file.path):
         copy = out / source.name
         if copy != source:
@@ -260,7 +260,7 @@ def _save_pages(
     page: Shown, variant: Variant, instrumented: Mapping[str, str], recipe: Recipe
 ) -> list[str]:
     """Write the report, and the page that runs both models where a browser does; return their names."""
-    (report, pictures), out, artefact = page, variant.folder, variant.file.artefact
+    (report, pictures), out, artefact = page, variant.folder, variant.file
     # A browser holds no model above 2 GB, whose weights are in a second file.
     is_small = all(len(files_of(out / name)) == 1 for name in report.files.values())
     is_tried = TRACING in instrumented and is_small and runs_in_browser(artefact)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Generic, TypeVar
 
 import numpy as np
 
-from exporter.core.base.artefact import LoweredFile, read_lowered
+from exporter.core.base.artefact import Artefact, read_lowered
 from exporter.core.base.errors import ArtefactError, ImageError, RecipeError
 from exporter.core.base.files import PathLike
 from exporter.core.base.machine import environment
@@ -121,24 +121,22 @@ def _names(paths: Sequence[Path]) -> list[str]:
     return next(names for names in choices if len(set(names)) == len(names))
 
 
-def _that_runs(name: str, file: LoweredFile, settings: RunSettings) -> EvalModel:
-    artefact = file.artefact
-    black = np.zeros((1, *artefact.spec.preprocessing.input_size), artefact.input_kind)
-    require_runtime(file.path, {IMAGES: black}, artefact.target, settings)
+def _that_runs(name: str, file: Artefact, settings: RunSettings) -> EvalModel:
+    black = np.zeros((1, *file.spec.preprocessing.input_size), file.input_kind)
+    require_runtime(file.path, {IMAGES: black}, file.target, settings)
     return lowered_model(file, settings, name)
 
 
-def lowered_model(file: LoweredFile, settings: RunSettings, name: str) -> EvalModel:
+def lowered_model(file: Artefact, settings: RunSettings, name: str) -> EvalModel:
     """Return a lowered model on the runtime of the settings, which is not checked to be there."""
-    artefact = file.artefact
     return EvalModel(
         name,
         file.path.name,
-        runtime_for(artefact.target, settings),
-        runner_for(file.path, artefact.target, settings),
-        artefact.spec,
-        artefact.input_kind,
-        artefact.target.dynamic,
+        runtime_for(file.target, settings),
+        runner_for(file.path, file.target, settings),
+        file.spec,
+        file.input_kind,
+        file.target.dynamic,
     )
 
 
@@ -155,7 +153,7 @@ def _engine(name: str, engine: Path, settings: RunSettings) -> EvalModel:
     if onnx is None:
         got = f"no {source} beside it or its folder {ENGINES}"
         raise ArtefactError(engine, got, "the ONNX file that it was built from")
-    artefact = read_lowered(onnx).artefact
+    artefact = read_lowered(onnx)
     runner = TensorRtRunner(engine, onnx, plugin=settings.plugin)
     return EvalModel(
         name, engine.name, tool, runner, artefact.spec, artefact.input_kind

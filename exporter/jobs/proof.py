@@ -146,7 +146,7 @@ def _with_parity(
         use = None
         if pruned.schedule.adaptive:
             with stages.stage("patches left"):
-                kind, batch = variant.file.artefact.input_kind, measuring.batch
+                kind, batch = variant.file.input_kind, measuring.batch
                 left = patches_left_of(pruned, reference[IMAGES], kind, batch)
                 use = patch_use(
                     pruned.vit.spec, pruned.schedule, left, pruned.layout, batch
@@ -158,7 +158,7 @@ def _with_parity(
 def _report(
     dense: Variant, variant: Variant, parity: Pair[ParityReport], use: PatchUse | None
 ) -> Report:
-    spec, target = variant.pruned.vit.spec, variant.file.artefact.target
+    spec, target = variant.pruned.vit.spec, variant.file.target
     measuring, macs = variant.network.measuring, _macs(dense, variant, use)
     paths = {"dense": dense.file.path, "pruned": variant.file.path}
     lines = list[str]()
@@ -210,7 +210,7 @@ def _macs(dense: Variant, variant: Variant, use: PatchUse | None) -> Pair[MacCou
 def _parity(
     model: EvalModel, variant: Variant, reference: dict[str, Array]
 ) -> ParityReport:
-    is_dense = not variant.file.artefact.prunes
+    is_dense = not variant.file.prunes
     playback = PlaybackRunner(
         reference, variant.pruned.vit.spec.outputs, dense=is_dense
     )
@@ -222,7 +222,7 @@ def _parity(
 
 def _in_fp32(dense: Variant) -> list[EvalModel]:
     """Return PyTorch's dense reference where the target computes in less than fp32."""
-    reduced = dense.file.artefact.target.reduced
+    reduced = dense.file.target.reduced
     return [replace(dense, lowering=None).ready("fp32")] if reduced else []
 
 
@@ -311,7 +311,7 @@ def _as_it_came(dense: Variant, scratch: Path) -> dict[str, Runner]:
 
     It computes in fp32, and all tokens to the end: no speed-up over it hides what precision or the last layer gain.
     """
-    spec, target = dense.pruned.vit.spec, dense.file.artefact.target
+    spec, target = dense.pruned.vit.spec, dense.file.target
     if not target.reduced and not spec.lone_layer:
         return {}
     fp32 = target
@@ -320,7 +320,7 @@ def _as_it_came(dense: Variant, scratch: Path) -> dict[str, Runner]:
         fp32 = next(row for row in rows if not row.reduced)
     path = scratch / fp32.file_name(spec.name, AS_IT_CAME)
     model = steps.dense(as_it_came(dense.pruned.vit))
-    save_onnx(compiler.lower(model, fp32, dense.file.artefact.input_kind), path)
+    save_onnx(compiler.lower(model, fp32, dense.file.input_kind), path)
     return {AS_IT_CAME: runner_here(path, fp32, dense.network.measuring.threads)}
 
 

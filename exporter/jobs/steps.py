@@ -352,7 +352,7 @@ def bench(
         UserError: The runtime is missing.
     """
     models = read_pair(Pair(Path(dense), Path(pruned)))
-    artefact, reference = models.pruned.artefact, images
+    artefact, reference = models.pruned, images
     if not isinstance(reference, Mapping):
         reference = {IMAGES: array_of(reference, artefact.spec, artefact.input_kind)}
     return bench_pair(models, reference, settings or BenchSettings(), stages)

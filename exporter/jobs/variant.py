@@ -13,7 +13,7 @@ from exporter.calibration.calibrate import calibrate_to
 from exporter.calibration.record import Calibration, warn_of_few_images
 from exporter.calibration.settings import CalibrationSettings
 from exporter.core import compiler
-from exporter.core.base.artefact import LoweredFile, artefact_of
+from exporter.core.base.artefact import Artefact, artefact_of
 from exporter.core.base.errors import ScheduleError
 from exporter.core.base.files import PathLike
 from exporter.core.base.large_onnx import save_onnx
@@ -209,7 +209,7 @@ class Variant:
         return next(lowered_together([self]))
 
     @cached_property
-    def file(self) -> LoweredFile:
+    def file(self) -> Artefact:
         """Its lowered model in its folder."""
         return self.save(self.lower())
 
@@ -218,12 +218,12 @@ class Variant:
         """Whether it has its file."""
         return "file" in vars(self)
 
-    def save(self, model: onnx.ModelProto) -> LoweredFile:
+    def save(self, model: onnx.ModelProto) -> Artefact:
         """Write its lowered model into its folder."""
         name = self.target.file_name(self.pruned.vit.spec.name, self.pruned.method)
         path = self.folder / name
         save_onnx(model, path)
-        vars(self)["file"] = LoweredFile(path, artefact_of(model, str(path)))
+        vars(self)["file"] = replace(artefact_of(model, str(path)), path=path)
         return self.file
 
     @property

@@ -12,7 +12,7 @@ from typing import Annotated
 import numpy as np
 from msgspec import Meta
 
-from exporter.core.base.artefact import LoweredFile
+from exporter.core.base.artefact import Artefact
 from exporter.core.base.large_onnx import is_large, load_whole
 from exporter.core.base.records import Pair
 from exporter.core.base.settings import (
@@ -104,12 +104,12 @@ class Sliced:
 NOT_SLICED = Sliced(None, frozenset())
 
 
-def sliced_of(pruned: LoweredFile) -> Sliced:
+def sliced_of(pruned: Artefact) -> Sliced:
     """Create the sliced variant; NOT_SLICED if the libraries for lowering are not installed.
 
     NOT_SLICED also for a-STAR: a slice has a fixed count, and a-STAR's counts depend on the image.
     """
-    if pruned.artefact.schedule.adaptive:
+    if pruned.schedule.adaptive:
         return NOT_SLICED
     try:
         from exporter.core.lower.instrumented import selection_nodes, sliced_model  # noqa: PLC0415

@@ -9,7 +9,7 @@ from tempfile import TemporaryDirectory
 
 import numpy as np
 
-from exporter.core.base.artefact import LoweredFile
+from exporter.core.base.artefact import Artefact
 from exporter.core.base.errors import ArtefactError, UserError
 from exporter.core.base.machine import Hardware, environment
 from exporter.core.base.progress import SILENT, Advance, Stages
@@ -98,7 +98,7 @@ class Bench:
 
 
 def bench(
-    models: Pair[LoweredFile],
+    models: Pair[Artefact],
     reference: Mapping[str, Array],
     settings: BenchSettings,
     stages: Stages = SILENT,
@@ -112,7 +112,7 @@ def bench(
     of each. The runtime is by default the target's; TensorRT takes the engines in the folder of the files.
     """
     runtime = runtime or RunSettings(threads=settings.threads)
-    pruned, images = models.pruned.artefact, reference[IMAGES]
+    pruned, images = models.pruned, reference[IMAGES]
     program = runtime_for(pruned.target, runtime)
     with stages.stage("models"):
         for model in (models.dense, models.pruned):
@@ -145,9 +145,9 @@ def bench(
     )
 
 
-def useful_macs(model: LoweredFile, reference: Mapping[str, Array]) -> MacCount:
+def useful_macs(model: Artefact, reference: Mapping[str, Array]) -> MacCount:
     """Return the multiply-adds per image; under a-STAR, the mean of the useful ones over the reference's images."""
-    spec, schedule = model.artefact.spec, model.artefact.schedule
+    spec, schedule = model.spec, model.schedule
     if not schedule.adaptive:
         return schedule_macs(spec, schedule)
     if not reference.keys() >= {count_name(layer) for layer in schedule.pruning_layers}:
@@ -160,7 +160,7 @@ def useful_macs(model: LoweredFile, reference: Mapping[str, Array]) -> MacCount:
 
 
 def _by_host(  # noqa: PLR0917  (all of them are measured with)
-    models: Pair[LoweredFile],
+    models: Pair[Artefact],
     images: Array,
     macs: Pair[MacCount],
     settings: BenchSettings,
@@ -169,7 +169,7 @@ def _by_host(  # noqa: PLR0917  (all of them are measured with)
     clock: Clock,
 ) -> tuple[AtBatch, ...]:
     """Measure throughput, and on ONNX Runtime's CPU provider the time by class of operator."""
-    target, measured = models.pruned.artefact.target, list[AtBatch]()
+    target, measured = models.pruned.target, list[AtBatch]()
     on_cpu = runtime_for(target, runtime).profiled
     sliced = sliced_of(models.pruned) if on_cpu else NOT_SLICED
     runners = {
@@ -192,14 +192,14 @@ def _by_host(  # noqa: PLR0917  (all of them are measured with)
 
 def _profiled(
     measured: Sequence[AtBatch],
-    models: Pair[LoweredFile],
+    models: Pair[Artefact],
     images: Array,
     threads: int,
     selection: frozenset[str],
 ) -> tuple[AtBatch, ...]:
     """Return the measurements with the time by class of operator."""
 
-    def kernels(model: LoweredFile, batch: int) -> tuple[Kernel, ...]:
+    def kernels(model: Artefact, batch: int) -> tuple[Kernel, ...]:
         feed = {IMAGES: filled_batch(images, batch)}
         return profile(model.path, feed, runs=PROFILED_RUNS, threads=threads)
 
@@ -213,9 +213,7 @@ def _profiled(
     )
 
 
-def _engines(
-    models: Pair[LoweredFile], tool: Runtime, settings: BenchSettings
-) -> Engines:
+def _engines(models: Pair[Artefact], tool: Runtime, settings: BenchSettings) -> Engines:
     """Return the engines of both files, after checking that they can run every batch.
 
     The sliced variant's are there if `build` built them.

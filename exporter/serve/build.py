@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TypeAlias
 
-from exporter.core.base.artefact import LoweredFile
+from exporter.core.base.artefact import Artefact
 from exporter.core.base.errors import ArtefactError, UserError
 from exporter.core.base.progress import SILENT, Stages
 from exporter.core.base.targets import RTX, TENSORRT, Target
@@ -64,7 +64,7 @@ VARIANT_BATCHES = (1, 8)
 _PADDED = 'star-export compile with layout = "padded" in a recipe'
 
 # An engine's model, its batch size if it has one alone, else 0, and its settings.
-Job: TypeAlias = tuple[LoweredFile, int, BuildSettings]
+Job: TypeAlias = tuple[Artefact, int, BuildSettings]
 
 
 @dataclass(frozen=True)
@@ -95,11 +95,11 @@ def build_folder(
         return tuple(_build_ahead(export, settings, stages))
     trt = import_tensorrt()
     check_version(export.target, trt.__version__)
-    for line in known_faults(export.models.pruned.artefact, trt.__version__):
+    for line in known_faults(export.models.pruned, trt.__version__):
         logger.warning("%s", line)
     here = this_machine(trt.__version__)
     check_gpu(export.target, here)
-    artefact = export.models.pruned.artefact
+    artefact = export.models.pruned
     _check_retention(export.models.pruned, settings, trt.__version__)
     cache = folder / ENGINES / f"timing.{here.tensorrt}.sm{here.sm}.cache"
     engines, built = _Engines(export, here), []
@@ -134,7 +134,7 @@ def _build_ahead(
     export: ExportFolder, settings: BuildSettings, stages: Stages
 ) -> Iterator[BuiltEngine]:
     """Build with TensorRT for RTX; the folder gets the raw images of all batches, for whoever has the card."""
-    rtx, artefact = import_rtx(), export.models.pruned.artefact
+    rtx, artefact = import_rtx(), export.models.pruned
     machines = {
         sm: Built(rtx.__version__, "", "", "", f"{sm // 10}.{sm % 10}")
         for sm in settings.sm
@@ -202,7 +202,7 @@ class _Engines:
         memory: int | None,
         settings: BuildSettings,
     ) -> Audit:
-        blocks = self.export.models.pruned.artefact.spec.attention_layers
+        blocks = self.export.models.pruned.spec.attention_layers
         milliseconds = estimated_ms(layers, self.here.sm, tf32=settings.tf32)
         return replace(
             audit(layers, blocks, memory),
@@ -226,14 +226,14 @@ def _jobs(export: ExportFolder, settings: BuildSettings) -> Iterator[Job]:
     """Yield what each engine is built of."""
     models, alone = export.models, replace(settings, one_profile=False)
 
-    def with_settings(model: LoweredFile) -> tuple[LoweredFile, BuildSettings]:
-        fitting = alone.of_model(model.artefact)
+    def with_settings(model: Artefact) -> tuple[Artefact, BuildSettings]:
+        fitting = alone.of_model(model)
         return model, fitting if calls_plugin(model.path) else fitting.without_plugin
 
     both = [with_settings(model) for model in (models.dense, models.pruned)]
     for model, plain in both:
         yield model, 0, plain
-    if models.pruned.artefact.prunes:
+    if models.pruned.prunes:
         tracing, forced, sliced = (
             replace(models.pruned, path=instrumented_path(models.pruned.path, role))
             for role in (*INSTRUMENTED, SLICED)
@@ -282,12 +282,9 @@ def _instead_of(target: Target) -> str:
     return f"or star-export compile --target {target.instead}" if target.instead else ""
 
 
-def _check_retention(
-    pruned: LoweredFile, settings: BuildSettings, version: str
-) -> None:
+def _check_retention(pruned: Artefact, settings: BuildSettings, version: str) -> None:
     """Check that TensorRT can build a model's selection, which takes minutes to find out otherwise."""
-    artefact = pruned.artefact
-    if settings.plugin is None and artefact.follows_image:
+    if settings.plugin is None and pruned.follows_image:
         hint = f"build --plugin FILE, or {_PADDED}"
         raise UserError(
             pruned.path.name,
@@ -297,7 +294,7 @@ def _check_retention(
         )
     if settings.plugin is not None:
         checked_library(settings.plugin, version)
-    cumulative = artefact.schedule.adaptive and not artefact.follows_image
+    cumulative = pruned.schedule.adaptive and not pruned.follows_image
     if cumulative:
         require_version(
             pruned.path.name, version, LEAST_CUMULATIVE, ", which has a cumulative sum"
@@ -307,7 +304,7 @@ def _check_retention(
 def _with_commands(
     path: Path,
     manifest: EngineManifest,
-    model: LoweredFile,
+    model: Artefact,
     settings: BuildSettings,
     dense: Mapping[int, Audit],
 ) -> BuiltEngine:
@@ -316,7 +313,7 @@ def _with_commands(
     `dense` are the audits of the dense model by batch size, as far as its memory is known.
     """
     save_commands(path, manifest, model, settings)
-    image = model.artefact.spec.preprocessing.input_size
+    image = model.spec.preprocessing.input_size
     version = manifest.built.tensorrt
     lines = tuple(
         tuple(build_command(model.path, image, batch, settings, tensorrt=version))
@@ -326,7 +323,7 @@ def _with_commands(
     for batch, result in zip(
         settings.batches, manifest.audits, strict=bool(manifest.audits)
     ):
-        for promise in broken_promises(result, model.artefact.target, dense.get(batch)):
+        for promise in broken_promises(result, model.target, dense.get(batch)):
             broken.setdefault(promise, []).append(str(batch))
     messages = tuple(
         f"batch {', '.join(batches)}: {promise}" for promise, batches in broken.items()

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from exporter.core.base.artefact import LoweredFile
+from exporter.core.base.artefact import Artefact
 from exporter.core.base.large_onnx import load_whole
 from exporter.core.base.records import Pair
 from exporter.core.base.targets import ONNXRUNTIME_WEBGPU, Runtime, Target
@@ -68,7 +68,7 @@ def check_folder(folder: Path, settings: RunSettings) -> FolderCheck:
     export = read_folder(folder)
     reference, target = export.read_reference(), export.target
     images, runtime = reference[IMAGES], runtime_for(target, settings)
-    outputs = export.models.pruned.artefact.spec.outputs
+    outputs = export.models.pruned.spec.outputs
     for model in (export.models.dense, export.models.pruned):
         require_runtime(model.path, {IMAGES: images[:1]}, target, settings)
 
@@ -100,25 +100,24 @@ def check_folder(folder: Path, settings: RunSettings) -> FolderCheck:
 
 def _compared(
     playback: PlaybackRunner,
-    model: LoweredFile,
+    model: Artefact,
     settings: RunSettings,
     batches: Iterable[Array],
 ) -> ParityReport:
-    path, artefact = model.path, model.artefact
     tracing, forced = (
-        _instrumented(instrumented_path(path, role), artefact.target, settings)
-        if artefact.prunes
+        _instrumented(instrumented_path(model.path, role), model.target, settings)
+        if model.prunes
         else None
         for role in INSTRUMENTED
     )
-    shipped = runner_for(path, artefact.target, settings)
-    spec = artefact.spec
+    shipped = runner_for(model.path, model.target, settings)
+    spec = model.spec
     models = Models(playback, shipped, tracing, forced, spec.outputs, spec.class_names)
-    return compare_lowered(models, artefact, batches, _precision(model, settings))
+    return compare_lowered(models, model, batches, _precision(model, settings))
 
 
-def _in_range(parity: ParityReport, model: LoweredFile, images: Array) -> ParityReport:
-    if model.artefact.target.precision != Precision.FP16:
+def _in_range(parity: ParityReport, model: Artefact, images: Array) -> ParityReport:
+    if model.target.precision != Precision.FP16:
         return parity
     return with_range(parity, largest_halves(load_whole(model.path), images))
 
@@ -132,9 +131,9 @@ def _instrumented(path: Path, target: Target, settings: RunSettings) -> Runner:
     return PartRunner(runner, _manifest(path, runtime).settings.batches)
 
 
-def _precision(model: LoweredFile, settings: RunSettings) -> str:
+def _precision(model: Artefact, settings: RunSettings) -> str:
     """Return the precision of a model's products: the target's, unless the runtime computes them in another."""
-    target = model.artefact.target
+    target = model.target
     runtime = runtime_for(target, settings)
     if target.precision == Precision.FP16 and runtime == ONNXRUNTIME_WEBGPU:
         return "fp16 sums"

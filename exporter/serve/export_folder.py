@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from exporter.core.base.artefact import Artefact, LoweredFile, read_pair
+from exporter.core.base.artefact import Artefact, read_pair
 from exporter.core.base.canonical_json import load_json, read_json
 from exporter.core.base.errors import ArtefactError, OutputError, UserError, reason_of
 from exporter.core.base.files import path_of, regular, sha256_of, written_beside
@@ -63,18 +63,18 @@ class ExportFolder:
     """The path of an export folder, its models, its reference file, and how many images that has."""
 
     place: Path
-    models: Pair[LoweredFile]
+    models: Pair[Artefact]
     reference: Path
     images: int
 
     @property
     def target(self) -> Target:
         """The target of both models."""
-        return self.models.pruned.artefact.target
+        return self.models.pruned.target
 
     def read_reference(self) -> dict[str, Array]:
         """Return the arrays of the reference file, which is checked whole."""
-        return read_whole(self.reference, self.models.pruned.artefact, self.images)
+        return read_whole(self.reference, self.models.pruned, self.images)
 
 
 def read_folder(folder: Path) -> ExportFolder:
@@ -113,15 +113,14 @@ def _check_report(folder: Path) -> None:
     raise ArtefactError(folder, got, AN_EXPORT)
 
 
-def _check_documents(folder: Path, report: dict[str, Any], pruned: LoweredFile) -> None:
+def _check_documents(folder: Path, report: dict[str, Any], pruned: Artefact) -> None:
     """Raise ArtefactError where a document of the folder says something else than the model's own metadata."""
-    artefact = pruned.artefact
-    target = report.get("target", artefact.target.name)
-    check_fits(artefact.schedule, artefact.spec)
+    target = report.get("target", pruned.target.name)
+    check_fits(pruned.schedule, pruned.spec)
     same = {
-        REPORT: target == artefact.target.name,
-        SCHEDULE: load_json(Schedule, folder / SCHEDULE) == artefact.schedule,
-        MODEL: load_json(ModelSpec, folder / MODEL) == artefact.spec,
+        REPORT: target == pruned.target.name,
+        SCHEDULE: load_json(Schedule, folder / SCHEDULE) == pruned.schedule,
+        MODEL: load_json(ModelSpec, folder / MODEL) == pruned.spec,
     }
     for name, fits in same.items():
         if not fits:

@@ -11,7 +11,6 @@ from typing import Any
 from exporter.core.base.artefact import (
     KEY_PREFIX,
     Artefact,
-    LoweredFile,
     tensors_of,
     to_metadata,
 )
@@ -78,20 +77,20 @@ def write_huggingface(folder: Path, out: Path) -> Served:
     return Served((write_model(read_for(folder, out).models.pruned, out),))
 
 
-def write_model(lowered: LoweredFile, out: Path) -> Path:
+def write_model(lowered: Artefact, out: Path) -> Path:
     """Write a model as `write_huggingface` does; return its file."""
-    artefact, source = lowered.artefact, str(lowered.path)
-    require_floats(artefact, source)
-    if artefact.target.precision not in FILES:
+    source = str(lowered.path)
+    require_floats(lowered, source)
+    if lowered.target.precision not in FILES:
         expected = f"one in {', '.join(FILES)}, which its loaders name"
-        raise ArtefactError(source, f"a model in {artefact.target.precision}", expected)
-    outputs = _named(artefact.spec, source)
-    config = config_of(artefact, outputs)
-    processor = processor_of(artefact.spec.preprocessing, source)
+        raise ArtefactError(source, f"a model in {lowered.target.precision}", expected)
+    outputs = _named(lowered.spec, source)
+    config = config_of(lowered, outputs)
+    processor = processor_of(lowered.spec.preprocessing, source)
     for_js = _js_config(out / CONFIG, config)
     model = load_whole(lowered.path)
-    rename_tensors(model, _tensors(artefact, outputs))
-    name = FILES[artefact.target.precision]
+    rename_tensors(model, _tensors(lowered, outputs))
+    name = FILES[lowered.target.precision]
     with folder_beside(out) as aside:
         file = aside / name
         file.parent.mkdir()

@@ -45,7 +45,7 @@ def write_repository(folder: Path, out: Path, settings: ServeSettings) -> Served
     For TensorRT, the folder has the engines of `build`.
     """
     export = read_for(folder, out)
-    artefact = export.models.pruned.artefact
+    artefact = export.models.pruned
     backend = _backend(folder, export.target, settings)
     if export.target.dynamic and settings.max_batch > 1:
         logger.warning(

@@ -179,7 +179,7 @@ def test_a_compilation_that_is_killed(
     done = star_export(*command)
     assert done.code == 0, done.err
     assert (out / "calibration.safetensors").read_bytes() == calibration
-    assert read_folder(out).models.pruned.artefact.method == "star"
+    assert read_folder(out).models.pruned.method == "star"
     assert not list(out.glob("*.partial"))
 
 
@@ -210,5 +210,5 @@ def test_a_second_compilation_that_is_killed(
     assert (refused.code, f"{pruned} | got sha256" in refused.error) == (2, True)
     done = star_export(*command)
     assert done.code == 0, done.err
-    assert read_folder(out).models.pruned.artefact.schedule.rho == 0.8
+    assert read_folder(out).models.pruned.schedule.rho == 0.8
     assert (out / "calibration.safetensors").read_bytes() == calibration.read_bytes()

@@ -89,7 +89,7 @@ def test_a_model_without_class_names_gets_those_of_the_images(
     report = compile_model(recipe, tmp_path / "out", vit)
     assert report.class_names == names and vit.spec.class_names == ()
     for name in report.files.values():
-        assert read_lowered(tmp_path / "out" / name).artefact.spec.class_names == names
+        assert read_lowered(tmp_path / "out" / name).spec.class_names == names
     decided = (
         "the order of the folders decides, 'class_0' is class 0, 'class_1' is class 1"
     )
@@ -117,7 +117,7 @@ def test_class_names_reach_the_deployment_machine(
         names
     )
     for name in report.files.values():
-        assert read_lowered(tmp_path / "out" / name).artefact.spec.class_names == names
+        assert read_lowered(tmp_path / "out" / name).spec.class_names == names
     result, _ = evaluate_models(
         models_at([tmp_path / "out"], RunSettings()), image_folder
     )
@@ -167,9 +167,7 @@ def test_a_refitted_model(tiny_vit: PrunableViT, tmp_path: Path) -> None:
     assert f"Refit: {report.refit.words}." in (tmp_path / "out/report.html").read_text(
         encoding="utf-8"
     )
-    files = [
-        read_lowered(tmp_path / "out" / name).artefact for name in report.files.values()
-    ]
+    files = [read_lowered(tmp_path / "out" / name) for name in report.files.values()]
     dense, pruned = sorted(files, key=lambda each: each.prunes)
     assert (
         dense.trained_sha256

@@ -29,7 +29,7 @@ from exporter.core.schedule.plan import shape_schedule
 from exporter.core.schedule.policy import resolve
 from exporter.core.schedule.prune import Prune
 from exporter.core.vit.protocol import PrunableViT
-from exporter.jobs import finetune, resolved
+from exporter.jobs import checks, finetune
 from exporter.jobs.exam import Exam
 from exporter.jobs.finetune import Trained, finetune_model, models_of, result_of
 from exporter.jobs.opened import open_recipe
@@ -339,7 +339,7 @@ def test_shards_are_trained_on_and_a_corrupt_member_is_counted(
 def test_processes_share_whole_batches(
     recipe: Recipe, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(resolved, "processes", lambda: Processes(0, 3))
+    monkeypatch.setattr(checks, "processes", lambda: Processes(0, 3))
     with pytest.raises(
         RecipeError, match=r"batch_size \| got 4 \| need a multiple of the 3 processes"
     ):

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from exporter.core import compiler
-from exporter.core.base.artefact import LoweredFile, read_pair
+from exporter.core.base.artefact import Artefact, read_pair
 from exporter.core.base.records import Pair
 from exporter.core.base.targets import ONNXRUNTIME, ONNXRUNTIME_FP16, TENSORRT, Target
 from exporter.core.base.vocabulary import InputKind
@@ -38,7 +38,7 @@ def lowered_pair(
     pruned: PrunedViT,
     target: Target = ONNXRUNTIME,
     unpruned: PrunedViT | None = None,
-) -> Pair[LoweredFile]:
+) -> Pair[Artefact]:
     """Both models in a folder; each is one of `tests.core.lower.models`."""
     for name, model in (("dense", unpruned or dense()), ("pruned", pruned)):
         onnx.save(lowered(model, target), folder / f"{name}.onnx")
@@ -47,7 +47,7 @@ def lowered_pair(
 
 def proved(
     pruned: PrunedViT,
-    pair: Pair[LoweredFile],
+    pair: Pair[Artefact],
     found: ImageFolder,
     reference: PrunedViT | None = None,
     *,
@@ -65,14 +65,14 @@ def proved(
 def variants_of(
     unpruned: PrunedViT,
     pruned: PrunedViT,
-    pair: Pair[LoweredFile],
+    pair: Pair[Artefact],
     measuring: Measuring,
 ) -> tuple[Variant, Variant]:
     """The dense and the pruned variant of a network, whose links are already made."""
     network = Network(Recipe(measure=measuring), model=pruned.vit)
     variants = []
     for model, file in ((unpruned, pair.dense), (pruned, pair.pruned)):
-        variant = Variant(network, None, Lowering(file.artefact.target.name))
+        variant = Variant(network, None, Lowering(file.target.name))
         links = {"schedule": model.schedule, "_refitted": (model, None), "file": file}
         vars(variant).update(links)
         variants.append(variant)
@@ -121,9 +121,7 @@ def test_the_dense_model_has_the_classes_of_the_model_as_it_came() -> None:
     assert ours.argmax(1).tolist() == own_network.argmax(1).tolist()
 
 
-def pictures(
-    pair: Pair[LoweredFile], proof: Report, folder: ImageFolder
-) -> list[Picture]:
+def pictures(pair: Pair[Artefact], proof: Report, folder: ImageFolder) -> list[Picture]:
     _, variant = variants_of(dense(), star(), pair, QUIET)
     (drawn,) = pictures_of([proof], [variant], folder)
     return drawn
@@ -163,7 +161,7 @@ def test_what_labels_and_rounds_add(tmp_path: Path, labelled: bool) -> None:
     assert proof.class_names == star().vit.spec.class_names
     assert proof.file_bytes["pruned"] == (tmp_path / "pruned.onnx").stat().st_size
     drawn = pictures(pair, proof, found)
-    save_page(proof, pair.pruned.artefact, tmp_path / "report.html", pictures=drawn)
+    save_page(proof, pair.pruned, tmp_path / "report.html", pictures=drawn)
     page = (tmp_path / "report.html").read_text(encoding="utf-8")
     assert page.count('<div class="frames">') == len(proof.examples) == 7
 
@@ -324,6 +322,6 @@ def test_below_fp32_a_loss_is_against_the_model_as_it_came(tmp_path: Path) -> No
     assert proof.trade_off.unpruned_loss == proof.precision_loss
     assert proof.trade_off.points[0].loss_points == came.losses.pruned.loss_points
     drawn = pictures(pair, proof, found)
-    save_page(proof, pair.pruned.artefact, tmp_path / "report.html", pictures=drawn)
+    save_page(proof, pair.pruned, tmp_path / "report.html", pictures=drawn)
     page = (tmp_path / "report.html").read_text(encoding="utf-8")
     assert "by the precision" in page and "top-1 of your model, fp32" in page

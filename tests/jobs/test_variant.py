@@ -37,7 +37,7 @@ def test_each_link_is_made_once_and_on_a_target_the_schedule_is_the_same(
     file = placed.file
     assert placed.file is file
     assert file.path.parent == tmp_path
-    assert file.artefact.target.name == "openvino-fp32"
+    assert file.target.name == "openvino-fp32"
 
 
 def test_the_dense_model_needs_nothing_but_what_its_target_does(

@@ -260,7 +260,7 @@ def visit(address: str, packages: Path, picture: Path, **more: Any) -> Any:
 def ours(folder: Path, picture: Path) -> tuple[Array, dict[str, Any], dict[str, Array]]:
     """The pixels of a picture, the logits of both models, and the decisions of the pruned one."""
     models = read_folder(folder).models
-    artefact = models.pruned.artefact
+    artefact = models.pruned
     with Image.open(picture) as image:
         fitted = to_input_size(image.convert("RGB"), artefact.spec.preprocessing)
     pixels = to_pixels(fitted)
@@ -352,7 +352,7 @@ def test_answers_and_pictures_are_ours(
         seen = visit(f"{address}{TRY_PAGE}", packages, picture, gpu=gpu)
     assert seen["errors"] == [] and seen["answer"], seen["state"]
     assert seen["device"].startswith("on WebGPU" if gpu else "on one thread")
-    artefact = read_folder(folder).models.pruned.artefact
+    artefact = read_folder(folder).models.pruned
     pixels, logits, decisions = ours(folder, picture)
     for role, expected in logits.items():
         np.testing.assert_allclose(

@@ -32,8 +32,8 @@ def test_the_models_and_the_images_of_a_folder(tmp_path: Path) -> None:
     assert found.models.pruned.path == files.pruned
     assert found.reference == tmp_path / "reference.npz"
     made = artefacts(OPENVINO_BF16)
-    assert found.models.dense.artefact == made.dense
-    assert found.models.pruned.artefact == made.pruned
+    assert found.models.dense == made.dense
+    assert found.models.pruned == made.pruned
     assert found.target == OPENVINO_BF16
 
 

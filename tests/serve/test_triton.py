@@ -91,8 +91,8 @@ def test_names_of_classes_are_a_file_of_labels_line_by_line(
     )
     named = []
     for file in (export.models.dense, export.models.pruned):
-        spec = replace(file.artefact.spec, class_names=names)
-        named.append(replace(file, artefact=replace(file.artefact, spec=spec)))
+        spec = replace(file.spec, class_names=names)
+        named.append(replace(file, spec=spec))
     with_names = replace(export, models=Pair(*named))
     monkeypatch.setattr(triton, "read_for", lambda *_: with_names)
     for place in write_repository(folder, tmp_path / "models", ServeSettings()).models:

@@ -526,7 +526,7 @@ def test_a_choice_that_prunes_nothing_is_one_file_also_in_the_folder_of_an_earli
         "notes.txt",
     }
     assert verify_checksums(path.parent).keys() == {path.name}
-    assert read_lowered(path).artefact.target.name == "onnxruntime-int8"
+    assert read_lowered(path).target.name == "onnxruntime-int8"
     assert "prune" not in read_recipe(tmp_path / "tune.toml")
 
 

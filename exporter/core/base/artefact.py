@@ -6,7 +6,7 @@ PyTorch.
 
 import hashlib
 from collections.abc import Container, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -46,7 +46,7 @@ PRECISIONS = {
 
 @dataclass(frozen=True)
 class Artefact:
-    """The source of a lowered model (`spec`, `weights_sha256`), its schedule, and its target.
+    """A lowered model: its source (`spec`, `weights_sha256`), its schedule, its target, and where its file lies.
 
     `refit_of` is the hash of the weights that were refitted to the schedule, "" where none were. `in_fp32` are the
     nodes that stay fp32 since their values are too large for fp16 (`exporter.core.lower.largest_values`).
@@ -60,6 +60,7 @@ class Artefact:
     weights_sha256: str = ""
     refit_of: str = ""
     in_fp32: tuple[str, ...] = ()
+    path: Path = field(default=Path(), compare=False)
 
     @property
     def trained_sha256(self) -> str:
@@ -80,14 +81,6 @@ class Artefact:
     def follows_image(self) -> bool:
         """Whether tensor shapes depend on the image."""
         return self.schedule.adaptive and self.layout != Layout.PADDED
-
-
-@dataclass(frozen=True)
-class LoweredFile:
-    """A lowered model on disk."""
-
-    path: Path
-    artefact: Artefact
 
 
 def tensors_of(output: Output, *, counted: bool) -> tuple[str, ...]:
@@ -275,12 +268,12 @@ def artefact_of(model: "ModelProto", source: str = "") -> Artefact:
     return artefact
 
 
-def read_lowered(path: Path) -> LoweredFile:
+def read_lowered(path: Path) -> Artefact:
     """Read the artefact of a file."""
-    return LoweredFile(path, artefact_of(load_onnx(path), str(path)))
+    return replace(artefact_of(load_onnx(path), str(path)), path=path)
 
 
-def read_pair(files: Pair[Path]) -> Pair[LoweredFile]:
+def read_pair(files: Pair[Path]) -> Pair[Artefact]:
     """Read the metadata of a dense and a pruned file of the same model."""
     for path in (files.dense, files.pruned):
         if path.stem.rpartition(".")[2] in ALL_INSTRUMENTED:
@@ -292,10 +285,10 @@ def read_pair(files: Pair[Path]) -> Pair[LoweredFile]:
     return pair
 
 
-def check_pair(pair: Pair[LoweredFile]) -> None:
+def check_pair(pair: Pair[Artefact]) -> None:
     """Raise ArtefactError unless two files are the dense and the pruned form of the same model."""
     files = Pair(pair.dense.path, pair.pruned.path)
-    dense, pruned = pair.dense.artefact, pair.pruned.artefact
+    dense, pruned = pair.dense, pair.pruned
     if dense.prunes:
         raise ArtefactError(files.dense, "a pruned model", "the dense one")
     if not pruned.prunes:

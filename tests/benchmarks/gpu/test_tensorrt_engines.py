@@ -116,7 +116,7 @@ def test_files_have_ranges_where_the_target_quantizes_and_the_layout_that_is_ask
         tiny_deit, method, module.TARGETS["int8"], tmp_path, module.LAYOUTS
     )
     assert list(found) == ["dense", "a-STAR 0.7, shrinking"]
-    dense, shrinking = (read_lowered(path).artefact for path in found.values())
+    dense, shrinking = (read_lowered(path) for path in found.values())
     assert dense.target == shrinking.target == module.TARGETS["int8"]
     assert shrinking.layout == Layout.SHRINKING != module.TARGETS["int8"].layouts[0]
 
