@@ -280,7 +280,7 @@ def _any(word: str) -> Any:
     value = NAMED.get(word.lower(), _plain(word))
     if value is not word:
         return value
-    with suppress(ValueError, SyntaxError, RecursionError, MemoryError):
+    with suppress(ValueError, TypeError, SyntaxError, RecursionError, MemoryError):
         literal = ast.literal_eval(word)
         if isinstance(literal, str | int | tuple | list):  # 1e400 is infinity
             return literal

@@ -71,6 +71,11 @@ def _changes(
         {"class_token": True, "global_pool": "token"},
         {"global_pool": "avg"},
         {"global_pool": "token"},
+        {"no_embed_class": True},
+        {"no_embed_class": False},
+        {"qkv_bias": False},
+        {"init_values": 1},
+        {"pre_norm": True},
     ):
         words = " ".join(f"{key}={value}" for key, value in more.items())
         changed = replace(source, model_kwargs={**kwargs, **more})

@@ -31,11 +31,11 @@ from exporter.models.conversion import (
     with_own_head,
     without_shared_prefix,
 )
+from exporter.models.forms import EXPECTED, JOIN, SAVE, evidence_of, refusal
 
 logger = logging.getLogger(__name__)
 
-EXPECTED = "a .safetensors file or a checkpoint of tensors"
-SAVE = "save its weights alone: torch.save(model.state_dict(), FILE)"
+WHOLE = "the weights of a whole model"
 
 # What readers raise on bytes that others wrote, and conversions on tensors of shapes that nobody expects.
 UNREADABLE = (
@@ -61,31 +61,8 @@ WRAPPERS = ("model_ema", "state_dict_ema", "model", "state_dict", "module")
 HEAD_BESIDE = "put them into the network, e.g. model.backbone.head = model.head, and save model.backbone alone"
 # The key of a classifier's weights, wherever a network is.
 HEAD_WEIGHT = re.compile(rf"(?:^|\.){HEAD.pattern}$")
-
-# Keys that tell of weights which are not whole: what they belong to, and what to do.
-ADAPTER = "an adapter of PEFT that is not merged"
-JOIN = "join the shards first: zero_to_fp32.py of DeepSpeed, FULL_STATE_DICT of FSDP"
-PARTS = (
-    (
-        re.compile(
-            r"(?:^|\.)(?:(?:lora|ia3|hada|lokr|b?oft|vera)_\w+|base_layer|modules_to_save)(?:\.|$)"
-        ),
-        ADAPTER,
-        "merge first: model.merge_and_unload(), then save its state_dict()",
-    ),
-    (re.compile(r"(?:^|\.)_?flat_param"), "a shard of FSDP", JOIN),
-    (
-        re.compile(r"(?:^|\.)(?:optimizer_state_dict|fp32_flat_groups)(?:\.|$)"),
-        "a shard of DeepSpeed's ZeRO",
-        JOIN,
-    ),
-)
-# Keys of scales, by which weights of 8 bits are to be multiplied.
-SCALE = re.compile(r"(?:weight|input|output)_scale(?:_inv)?$|scale_(?:weight|input)$")
-
 # A class in a pickle, as PyTorch's refusal of it has it.
 GLOBAL = re.compile(r"GLOBAL ([\w.]{1,100})")
-LFS = b"version https://git-lfs"
 
 # Values that scripts save with the weights: arguments, with paths, and NumPy numbers. None of them is kept.
 _NUMBER: Any = np.float64(0).__reduce__()[0]
@@ -116,8 +93,7 @@ def read_state_dict(path: Path) -> dict[str, Tensor]:
             load_file(path) if _is_safetensors(regular(path)) else _torch_load(path)
         )
     except UNREADABLE as error:
-        got, hint = _described(path, error)
-        raise CheckpointError(path, got, EXPECTED, hint) from None
+        raise _unreadable(path, error) from None
     inner, outer_name = content, ""
     for wrapper in WRAPPERS:
         if isinstance(inner, Mapping) and isinstance(inner.get(wrapper), Mapping):
@@ -163,7 +139,7 @@ def load_into(
             if target.numel() > weights.get(key, target).numel() == 0:
                 # The parameters in a shard of ZeRO's third stage.
                 got = f"{key} without values"
-                raise CheckpointError(source, got, "the weights of a whole model", JOIN)
+                raise CheckpointError(source, got, WHOLE, JOIN)
         check_size(weights, model, arguments, source)
         weights = to_own_keys(with_own_head(weights, model, source), model)
     except UNREADABLE as error:
@@ -181,7 +157,10 @@ def load_into(
             any(place.endswith(f".{key}") for place in places) for key in missing
         )
         got, hint = "; ".join(differences), HEAD_BESIDE if is_beside else ""
-        raise CheckpointError(source, got, expected, hint)
+        evidence = [f"unfit {source}", *(f"unexpected {key}" for key in unexpected)]
+        raise refusal(source, evidence, got, expected) or CheckpointError(
+            source, got, expected, hint
+        )
     for key, target in targets.items():
         _check_fits(key, weights[key], target, source)
     check_finite(weights, source)
@@ -238,22 +217,13 @@ def _is_safetensors(path: Path) -> bool:
         return path.suffix == ".safetensors" or file.read(9)[8:] == b"{"
 
 
-def _described(path: Path, error: Exception) -> tuple[str, str]:
-    """Return what a file is that cannot be read, and what to do."""
-    if isinstance(error, OSError):
-        return reason_of(error), ""
-    if match := GLOBAL.search(str(error)):
-        is_shard = match[1].startswith(("deepspeed.", "torch.distributed."))
-        got = f"a pickled {match[1]}, which only its own code can read"
-        return got, JOIN if is_shard else SAVE
-    with path.open("rb") as file:
-        beginning = file.read(len(LFS))
-    if beginning == LFS:
-        return "a pointer of Git LFS", "git lfs pull gets the file"
-    return (
-        "a file that is broken, or no checkpoint" if beginning else "an empty file",
-        SAVE,
-    )
+def _unreadable(path: Path, error: Exception) -> CheckpointError:
+    """Return the error of what cannot be read, by its form; what no file system gives has none."""
+    if isinstance(error, OSError) and not path.is_dir():
+        return CheckpointError(path, reason_of(error), EXPECTED)
+    match = GLOBAL.search(str(error))
+    evidence = [f"pickles {match[1]}"] if match else evidence_of(path)
+    return refusal(path, evidence) or CheckpointError(path, reason_of(error), EXPECTED)
 
 
 def _tensors(content: object, depth: int = 4) -> dict[str, Tensor]:
@@ -271,17 +241,18 @@ def _tensors(content: object, depth: int = 4) -> dict[str, Tensor]:
 
 
 def _check_complete(content: object, weights: Mapping[str, Tensor], path: Path) -> None:
-    """Refuse what holds a part of a network's weights, and weights that are only right with others beside them."""
-    keys = [*weights, *(map(str, content) if isinstance(content, Mapping) else ())]
-    for sign, kind, hint in PARTS:
-        if key := next(filter(sign.search, keys), None):
-            expected = "the weights of a whole model"
-            raise CheckpointError(path, f"{key}, of {kind}", expected, hint)
-    scale = next(filter(SCALE.search, weights), None)
-    if scale and any(map(_is_eight_bits, weights.values())):
-        got = f"{scale}, a scale of weights of 8 bits"
-        hint = "multiply by them, then save again"
-        raise CheckpointError(path, got, "weights that need no scales", hint)
+    """Refuse what holds a part of a network's weights."""
+    outer = content if isinstance(content, Mapping) else {}
+    inner = (
+        f"{name}.{key}"
+        for name, entry in outer.items()
+        if isinstance(entry, Mapping)
+        for key in entry
+    )
+    keys = [*weights, *outer, *inner]
+    part = refusal(path, [f"key {key}" for key in keys], expected=WHOLE)
+    if part is not None:
+        raise part
 
 
 def _log_other_sets(

@@ -45,6 +45,7 @@ KWARGS = (
         ("checkpoint_path=weights", " or --checkpoint FILE"),
         ("pretrained=True", "pretrained"),
         ("img_size={{}}", "img_size"),
+        ("img_size={{[]:1}}", "img_size"),
         ("img_size", "img_size"),
         ("=3", "model-kwargs"),
         ("num_classes=-1", "num_classes=-1"),

@@ -31,6 +31,7 @@ from exporter.core.base.errors import (
 from exporter.core.base.files import has_file, is_path
 from exporter.core.base.records import GUESS
 from exporter.models.class_names import ClassNames, config_names
+from exporter.models.forms import ADAPTER
 from exporter.models.hub import hub_or_cache
 from exporter.models.huggingface.instances import load_instance
 from exporter.models.huggingface.keys import UNUSED
@@ -46,7 +47,6 @@ from exporter.models.huggingface.preprocessing import (
     usual_preprocessing,
 )
 from exporter.models.listed import CONFIG
-from exporter.models.weights import ADAPTER
 
 ADAPTER_CONFIG = "adapter_config.json"
 # What may have an image processor, and the text that tells that it has one.
