@@ -61,16 +61,20 @@ class ClassesByName:
             for synonym in (name, *name.split(",")):
                 self._alike[_folded(synonym.strip())].add(index)
 
-    def index_of(self, text: str, subject: str) -> int | None:
-        """Return the class of a name, None if no class has it."""
+    def named(self, text: str) -> set[int]:
+        """Return the classes of a name."""
         synonyms = [
             self._alike.get(_folded(part.strip()), set()) for part in text.split(",")
         ]
-        classes = sorted(
+        return (
             self._whole.get(text)
             or self._alike.get(_folded(text))
             or set.intersection(*synonyms)
         )
+
+    def index_of(self, text: str, subject: str) -> int | None:
+        """Return the class of a name, None if no class has it."""
+        classes = sorted(self.named(text))
         if len(classes) > 1:
             got = (
                 f"{text!r}, a name of the classes {', '.join(map(str, classes[:MOST]))}"

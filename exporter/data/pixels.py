@@ -19,7 +19,7 @@ import numpy as np
 from PIL import Image, ImageOps, UnidentifiedImageError
 
 from exporter.core.base.errors import ImageError, reason_of
-from exporter.core.base.records import Preprocessing, normalise
+from exporter.core.base.records import Preprocessing
 from exporter.core.base.tensor_names import Array
 from exporter.core.base.vocabulary import CropMode, CropRounding
 from exporter.data.images import ImageFile, ImageFolder
@@ -82,9 +82,12 @@ HERE = Path("images")
 KEYS = ("pixel_values", "images", "image")
 # Types of floats that NumPy does not count as such.
 HALVES = ("bfloat16",)
-# The share of the range from black to white by which resized floats may lie beyond it.
-_OVERSHOOT = 0.25
-_BLACK_AND_WHITE = np.array([0, 255], np.uint8).repeat(3).reshape(2, 3, 1, 1)
+# The share of the range from black to white by which resized floats may lie beyond it, and the least they fill.
+_OVERSHOOT, _NARROW = 0.25, 0.6
+# The images of which values are counted, and the most values that pixels of 8 bits have, with a border's.
+_COUNTED, _LEVELS = 4, 257
+# How far such values may miss grey levels, for means of three digits and in bfloat16, and the share that hits them.
+_MISS, _BF16, _HITS = 0.2, 2.0**-9, 0.8
 
 
 @dataclass(frozen=True, eq=False)
@@ -131,8 +134,7 @@ def check_normalised(
 ) -> None:
     """Raise ImageError where arrays are not pixels, nor floats as the model's mean and deviation make of them.
 
-    Such floats are beyond the values of black and white by more than a resize adds; or all of them are from 0 to 1,
-    as pixels are before. Those below 0 among them may be `noise`, which one line names where it is allowed.
+    What may be `noise`, or images of little contrast, is named in one line where it is allowed.
     """
     arrays = [file.pixels for file in images.files if isinstance(file, ArrayImage)]
     pixels = [array for array in arrays if array.dtype == np.uint8]
@@ -140,24 +142,48 @@ def check_normalised(
         hint = "multiply by 255"
         raise ImageError("images", "uint8 of 0 and 1", "pixels from 0 to 255", hint)
     floats = [array for array in arrays if array.dtype == np.float32]
-    if not floats:
+    got, is_certain = _fault(floats, preprocessing) if floats else ("", False)
+    if not got:
         return
-    black, white = normalise(_BLACK_AND_WHITE, preprocessing)
-    least = float(black.min())
-    most = float(white.max())
-    lowest = min(float(array.min()) for array in floats)
-    highest = max(float(array.max()) for array in floats)
-    slack = _OVERSHOOT * (most - least)
-    is_within = least - slack <= lowest and highest <= most + slack
-    is_before = least < 0 <= lowest and highest <= 1
-    if not is_within or is_before:
-        got = f"floats from {lowest:.3g} to {highest:.3g}"
-        expected = f"floats as normalised for the model, from {least:.3g} to {most:.3g}"
-        hint = "apply its mean and deviation, or give uint8 pixels"
-        error = ImageError("images", got, f"{expected}, some below 0", hint)
-        if not noise or lowest >= 0:
-            raise error
-        logger.warning("%s", error)
+    mean, std = np.array(preprocessing.mean), np.array(preprocessing.std)
+    least, most = min(-mean / std), max((1 - mean) / std)
+    expected = f"floats as normalised for the model, from {least:.3g} to {most:.3g}"
+    hint = "apply its mean and deviation, or give uint8 pixels"
+    error = ImageError("images", got, f"{expected}, some below 0", hint)
+    if is_certain or not noise:
+        raise error
+    logger.warning("%s", error)
+
+
+def _fault(floats: Sequence[Array], preprocessing: Preprocessing) -> tuple[str, bool]:
+    """Return why floats are not normalised as for the model, "" if they may be; and whether it is certain."""
+    mean, std = np.array(preprocessing.mean), np.array(preprocessing.std)
+    lowest = np.min([array.min((1, 2)) for array in floats], 0)
+    highest = np.max([array.max((1, 2)) for array in floats], 0)
+    words = f"floats from {lowest.min():.3g} to {highest.max():.3g}"
+    channels = np.stack(floats[:_COUNTED], 1).reshape(3, -1)
+    are_pixels = [*map(_are_pixels, channels, mean, std)]
+    if False in are_pixels:
+        return f"{words}, pixels with another mean or deviation", True
+    darkest, brightest = lowest * std + mean, highest * std + mean
+    is_within = min(darkest) >= -_OVERSHOOT and max(brightest) <= 1 + _OVERSHOOT
+    is_positive = bool(min(lowest) >= 0)
+    if not is_within or (is_positive and mean.any() and max(highest) <= 1):
+        return words, is_positive
+    if None not in are_pixels or max(brightest - darkest) > _NARROW:
+        return "", False
+    return f"{words}, less than {_NARROW:.0%} of black to white", False
+
+
+def _are_pixels(values: Array, mean: float, std: float) -> bool | None:
+    """Whether values of a channel are those of 8-bit pixels; None for values that need not be of 8 bits."""
+    distinct = np.unique(values)
+    if not 1 < len(distinct) <= _LEVELS or len(values) < 4 * _LEVELS:
+        return None
+    exact = 255 * (distinct * std + mean)
+    levels = exact.round().clip(0, 255)
+    is_hit = abs(exact - levels) < _MISS + 255 * std * _BF16 * abs(distinct)
+    return len(np.unique(levels[is_hit])) >= _HITS * len(distinct)
 
 
 def _is_array(images: Any) -> bool:
@@ -220,7 +246,10 @@ MAX_ASPECT = (
     100  # scaling a strip's short side up to the input size scales its long side too
 )
 
-BITS_PER_SAMPLE = 258  # a tag of TIFF
+# Tags of TIFF; the least and the largest value are in the type of the samples, or else unsigned.
+BITS_PER_SAMPLE, PHOTOMETRIC, SAMPLE_FORMAT = 258, 262, 339
+LEAST, LARGEST = (340, 280), (341, 281)
+WHITE_IS_ZERO, SIGNED = 0, 2
 # Formats of which Pillow decodes all deeper grey to 16 bits.
 ALWAYS_16_BITS = ("PNG", "PPM", "JPEG2000")
 
@@ -231,6 +260,7 @@ UNTOLD_WHITE = (
     "grey images of Pillow's mode %s do not say which value is white: the largest value of each one tells; "
     "save them with 8 or 16 bits"
 )
+DARK = "images that use less than a quarter of their depth stay dark: scale them where their own white is darker"
 
 
 @dataclass(frozen=True)
@@ -307,7 +337,10 @@ def read_rgb(file: ImageFile) -> Image.Image:
             reason = _absurd(image.width, image.height)
             if not reason:
                 image.load()
-                return to_rgb(image)
+                rgb = to_rgb(image)
+                if 0 < np.asarray(rgb).max() < 64:
+                    logger.warning(DARK)
+                return rgb
     except (Image.DecompressionBombError, Image.DecompressionBombWarning) as error:
         reason = reason_of(error)
     except UnidentifiedImageError:  # its message has an address in memory
@@ -320,13 +353,20 @@ def read_rgb(file: ImageFile) -> Image.Image:
 def to_rgb(image: Image.Image) -> Image.Image:
     """Convert any mode to 8-bit RGB as training loaders do: alpha is dropped, not blended, and EXIF is not read.
 
-    Pillow itself brings colours to 8 bits. Grey of other depths is scaled here, where Pillow would clip it. If the
-    file says that it has 9 to 16 bits, the largest value of that depth is white. Integers of 32 bits are taken as
-    they are up to 255, and as 16 bits up to 65535. Floats from 0 to 1 are multiplied by 255; whole ones up to 255
-    are taken as they are.
+    Pillow itself brings colours to 8 bits. Grey of other depths is scaled here, where Pillow would clip it. Where a
+    TIFF says which values are black and white, they are; else the largest value of 9 to 16 bits is white. Integers
+    of 32 bits are taken as they are up to 255, and as 16 bits up to 65535. Floats from 0 to 1 are multiplied by
+    255; whole ones up to 255 are taken as they are.
+
+    Raises:
+        ValueError: Values are not from black to white, or the file says of them what is not followed.
     """
+    depth = _depth(image)
+    ends = _ends(image, depth)
     if image.mode in ("I", "F") or image.mode.startswith("I;"):
-        image = Image.fromarray(_grey(image))
+        image = Image.fromarray(_grey(image, *ends))
+    elif depth > 8 and ends != (0, 2**depth - 1):
+        raise ValueError("colours whose white is not the largest value of their depth")
     elif image.mode == "P" and "transparency" in image.info:
         image = image.convert("RGBA")
     return image if image.mode == "RGB" else image.convert("RGB")
@@ -337,34 +377,51 @@ def to_pixels(image: Image.Image) -> Array:
     return np.ascontiguousarray(np.asarray(image).transpose(2, 0, 1))
 
 
-def _grey(image: Image.Image) -> Array:
-    """Return grey values of more than 8 bits as uint8 [height, width]."""
+def _grey(image: Image.Image, black: float, white: float) -> Array:
+    """Return grey values of more than 8 bits as uint8 [height, width]; 0 for white where no file tells it."""
     values = np.asarray(image).astype(np.float64)
     least = float(values.min())
     most = float(values.max())
-    depth = _depth(image)
-    if depth:
-        white = 2**depth - 1
-    elif image.mode == "F":
-        white = 255 if most > 1 and (values == np.rint(values)).all() else 1
-    else:
-        white = 255 if most <= 255 else 65535
-    if not depth:
+    if not white:
         logger.warning(UNTOLD_WHITE, image.mode)
-    if not 0 <= least <= most <= white:  # this also refuses values that are no numbers
-        raise ValueError(
-            f"grey values from {least:g} to {most:g} where white is {white}"
-        )
-    return np.rint(values * 255 / white).astype(np.uint8)
+        if image.mode == "F":
+            white = 255 if most > 1 and (values == np.rint(values)).all() else 1
+        else:
+            white = 255 if most <= 255 else 65535
+    # This also refuses values that are no numbers.
+    if not black <= least <= most <= white > black:
+        got = f"grey values from {least:g} to {most:g}"
+        raise ValueError(f"{got} where black is {black:g} and white is {white:g}")
+    shares = (values - black) / (white - black)
+    if _said(image, PHOTOMETRIC) == WHITE_IS_ZERO:
+        shares = 1 - shares
+    return np.rint(shares * 255).astype(np.uint8)
+
+
+def _ends(image: Image.Image, depth: int) -> tuple[float, float]:
+    """Return the least and the largest value, one of which is white; (0, 0) where nothing says them."""
+    largest = _said(image, *LARGEST)
+    if depth and largest is None and _said(image, SAMPLE_FORMAT) == SIGNED:
+        raise ValueError("signed values, and no word on which of them is white")
+    return _said(image, *LEAST) or 0, 2**depth - 1 if largest is None else largest
 
 
 def _depth(image: Image.Image) -> int:
-    """Return the bits of a grey value if the file says that they are 9 to 16, else 0."""
-    bits = getattr(image, "tag_v2", {}).get(BITS_PER_SAMPLE, (0,))[0]
-    if 8 < bits <= 16:
+    """Return the bits of a value if the file says that they are up to 16, else 0."""
+    bits = _said(image, BITS_PER_SAMPLE) or 32
+    if bits <= 16:
         return int(bits)
     is_deep = image.mode == "I" and image.format in ALWAYS_16_BITS
     return 16 if is_deep or image.mode.startswith("I;") else 0
+
+
+def _said(image: Image.Image, *tags: int) -> float | None:
+    """Return the value of the first of these tags that a TIFF has."""
+    values = getattr(image, "tag_v2", {})
+    for tag in tags:
+        if tag in values:
+            return float(np.ravel(values[tag])[0])
+    return None
 
 
 def _absurd(width: int, height: int) -> str:

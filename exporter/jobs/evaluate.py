@@ -21,9 +21,10 @@ from exporter.core.base.intervals import (
 )
 from exporter.core.base.machine import environment
 from exporter.core.base.progress import SILENT, Stages
-from exporter.core.base.records import Output
+from exporter.core.base.records import ModelSpec, Output
 from exporter.core.base.tensor_names import Array
 from exporter.core.base.vocabulary import OutputKind
+from exporter.data.images import ImageSource
 from exporter.data.source import open_source
 from exporter.jobs.predicting import (
     Answers,
@@ -34,6 +35,7 @@ from exporter.jobs.predicting import (
 )
 from exporter.jobs.recipe import EvalSettings
 from exporter.measure.accuracy import Accuracy, Predictions
+from exporter.measure.class_order import class_order
 from exporter.measure.likeness import Agreement, Deviations, compare_vectors
 from exporter.measure.loss import PairResult, compare_predictions
 
@@ -162,17 +164,21 @@ def _with_classes(
 ) -> tuple[Evaluation, tuple[Disagreement, ...]]:
     """Measure the accuracy of models with classes; compare two."""
     classes = _common_classes(models)
-    by_name = settings.labels and settings.class_map is None
-    source = open_source(
-        images,
-        classes,
-        class_map=settings.class_map,
-        names=_common_names(models) if by_name else (),
-        labels=settings.labels,
-        needs_labels=len(models) == 1,
-        max_images=settings.max_eval_images,
-        seed=settings.seed,
-    )
+
+    def listed(spec: ModelSpec) -> ImageSource:
+        return open_source(
+            images,
+            classes,
+            class_map=settings.class_map,
+            names=spec.class_names,
+            labels=settings.labels,
+            needs_labels=len(models) == 1,
+            max_images=settings.max_eval_images,
+            seed=settings.seed,
+        )
+
+    source = listed(models[0].spec)
+    models = _in_one_order(models, settings.class_map, listed)
     subset = None
     if settings.subset:
         subset = np.array(sorted(source.class_names))
@@ -218,6 +224,7 @@ def _without_classes(
 ) -> Evaluation:
     """Compare the labels, the values or the embeddings of two models without classes."""
     outputs = _common_vectors(models, settings)
+    models = _in_one_order(models)
     source = open_source(
         images,
         0,
@@ -278,21 +285,18 @@ def _common_classes(models: Sequence[EvalModel]) -> int:
     return models[0].spec.num_classes
 
 
-def _common_names(models: Sequence[EvalModel]) -> tuple[str, ...]:
-    """Return the names of the classes that the models share; none where none of them knows names."""
-    known = [model for model in models if model.spec.class_names]
-    if not known:
-        return ()
-    names = known[0].spec.class_names
-    for model in known[1:]:
-        for index, name in enumerate(model.spec.class_names):
-            if name != names[index]:
-                got = f"a class {index} that is called {name!r}"
-                expected = f"{names[index]!r}, as in {known[0].name}"
-                raise RecipeError(
-                    model.name, got, expected, "--class-map decides for both"
-                )
-    return names
+def _in_one_order(
+    models: Sequence[EvalModel],
+    class_map: Path | None = None,
+    listed: Callable[[ModelSpec], ImageSource] | None = None,
+) -> Sequence[EvalModel]:
+    """Return the models with the classes of the second one in the order of the first."""
+    if len(models) < 2:
+        return models
+    specs = [model.spec for model in models]
+    names = [model.name for model in models]
+    order = class_order(specs, names, class_map, listed)
+    return models[0], replace(models[1], order=order)
 
 
 def require_within(result: Evaluation, points: float) -> None:

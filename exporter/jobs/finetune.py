@@ -12,13 +12,14 @@ from exporter.core.base.errors import ModelError, RecipeError
 from exporter.core.base.files import PathLike, writable_file
 from exporter.core.base.machine import job_identity
 from exporter.core.base.progress import SILENT, Stages
-from exporter.core.base.records import Pair, Schedule
+from exporter.core.base.records import ModelSpec, Pair, Schedule
 from exporter.core.base.vocabulary import InputKind
 from exporter.core.prune.pruned_vit import PrunedViT
 from exporter.core.schedule.macs import dense_macs
 from exporter.core.verify.reference import mean_useful_macs
 from exporter.core.vit.protocol import PrunableViT
 from exporter.data.images import ImageFolder, listing_sha256
+from exporter.data.source import images_at
 from exporter.depth.checkpoint import DEPTH, read_depth
 from exporter.jobs import steps
 from exporter.jobs.checks import check_finetune
@@ -29,12 +30,13 @@ from exporter.jobs.exam import (
     train_images,
     with_progress,
 )
-from exporter.jobs.network import Network
+from exporter.jobs.network import TRAIN_IMAGES, Network
 from exporter.jobs.opened import DryRun, dry_run, open_recipe
-from exporter.jobs.recipe import Recipe
+from exporter.jobs.recipe import Recipe, needed
 from exporter.jobs.steps import OwnModel, loaded
 from exporter.jobs.variant import Variant
 from exporter.measure.accuracy import Accuracy, Predictions
+from exporter.measure.class_order import class_order
 from exporter.measure.loss import (
     PairResult,
     Recovery,
@@ -48,7 +50,7 @@ from exporter.models.registry import check_trainable, trainable
 from exporter.models.request import ModelRequest
 from exporter.processes import processes
 from exporter.training.data import TrainBatches
-from exporter.training.finetune import finetune
+from exporter.training.finetune import Reordered, finetune
 from exporter.training.pruned_checkpoint import TUNED, pruning_records
 from exporter.training.settings import FinetuneSettings
 
@@ -138,9 +140,7 @@ def finetune_model(
     dense, before = exam.predictions("accuracy before", *ready)
     start = deepcopy(pruned.state_dict())
     parts = parted(images, recipe.images.seed)
-    epoch, skipped = _train(
-        pruned, models.teacher, parts, settings, out=path, stages=stages
-    )
+    epoch, skipped = _train(pruned, models, parts, settings, out=path, stages=stages)
     (after,) = exam.predictions("accuracy after", ready[1])
     if after.accuracy.top1 < before.accuracy.top1:
         pruned.load_state_dict(start)
@@ -212,7 +212,22 @@ def _prepared(
     )
     exam = Exam(network.recipe.images, student.spec, network.stages)
     exam.warn_of(images)
-    return Distillation(student, models.teacher, identity), images, exam
+    prepared = replace(
+        models, student=student, identity=identity, order=_order(models, network)
+    )
+    return prepared, images, exam
+
+
+def _order(models: "Distillation", network: Network) -> tuple[int, ...]:
+    """Return the teacher's index of each of the student's classes; () where it is the same for each."""
+    images = network.recipe.images
+
+    def listed(spec: ModelSpec) -> ImageFolder:
+        place = needed(images.images, "--images", TRAIN_IMAGES)
+        return images_at(place, spec.num_classes, names=spec.class_names)
+
+    specs = models.student.spec, models.teacher.spec
+    return class_order(specs, ("model", "teacher"), images.class_map, listed)
 
 
 def _output_file(path: Path) -> Path:
@@ -251,7 +266,7 @@ def _student(
 
 def _train(
     pruned: PrunedViT,
-    teacher: PrunableViT,
+    models: "Distillation",
     parts: tuple[ImageFolder, ImageFolder],
     settings: FinetuneSettings,
     *,
@@ -267,15 +282,15 @@ def _train(
         images, settings, vit.spec.preprocessing, vit.spec.num_classes
     )
     run = job_identity(
-        (settings, pruned.schedule, processes().count),
-        models=(vit.spec, vit.weights_sha256, teacher.weights_sha256),
+        (settings, pruned.schedule, processes().count, *models.order),
+        models=(vit.spec, vit.weights_sha256, models.teacher.weights_sha256),
         images=[listing_sha256(part) for part in parts],
     )
     processes().same("the run", run)
     with stages.stage("training") as advance, trainable(vit):
         epoch = finetune(
             pruned,
-            teacher.model,
+            models.teaching,
             with_progress(batches, advance),
             settings,
             checkpoint=_partial(out),
@@ -291,11 +306,19 @@ class Distillation:
     """The student, which is trained in place, and the teacher; they share no weights.
 
     `identity` says how to build the network. It is None for a model of the caller's, of which nothing is known.
+    `order` has the teacher's index of each of the student's classes, () where it is the same.
     """
 
     student: PrunableViT
     teacher: PrunableViT
     identity: Identity | None
+    order: tuple[int, ...] = ()
+
+    @property
+    def teaching(self) -> nn.Module:
+        """The teacher, with its logits in the order of the student's classes."""
+        model = self.teacher.model
+        return Reordered(model, self.order) if self.order else model
 
 
 def models_of(network: Network, teacher: PathLike | OwnModel | None) -> Distillation:
@@ -315,6 +338,13 @@ def models_of(network: Network, teacher: PathLike | OwnModel | None) -> Distilla
     if classes != spec.num_classes:
         got = f"{classes} classes"
         raise ModelError("teacher", got, f"{spec.num_classes}, as the model has")
+    # It sees the student's images.
+    theirs, ours = models.teacher.spec.preprocessing, spec.preprocessing
+    cropped_alike = replace(
+        ours, input_size=theirs.input_size, mean=theirs.mean, std=theirs.std
+    )
+    if cropped_alike != ours:
+        raise ModelError("teacher", theirs.words, f"{ours.words}, as the model has")
     return models
 
 

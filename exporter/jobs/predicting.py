@@ -17,7 +17,7 @@ from exporter.core.base.records import ModelSpec, Schedule
 from exporter.core.base.targets import PYTORCH, Runtime
 from exporter.core.base.tensor_names import IMAGES, Array
 from exporter.core.base.vocabulary import InputKind
-from exporter.core.verify.runner import PartRunner, Runner
+from exporter.core.verify.runner import PartRunner, ReorderedRunner, Runner
 from exporter.data.batches import View, batches_of
 from exporter.data.images import ImageFile, ImageSource
 from exporter.engines.choice import (
@@ -48,7 +48,8 @@ class EvalModel:
     """A model on its runtime: what the result calls it, its file, what it is, and how it takes images.
 
     One that is `dynamic` has activation ranges of each batch. Its answers are those of images one by one, which
-    depend on no other image.
+    depend on no other image. Where it is compared with another model, `order` has its index of each of that one's
+    classes; () where all are the same.
     """
 
     name: str
@@ -58,11 +59,16 @@ class EvalModel:
     spec: ModelSpec
     input_kind: InputKind
     dynamic: bool = False
+    order: tuple[int, ...] = ()
 
     @property
     def answering(self) -> Runner:
         """What gives its answers, whatever the batch."""
-        return PartRunner(self.runner, (1,)) if self.dynamic else self.runner
+        runner = PartRunner(self.runner, (1,)) if self.dynamic else self.runner
+        head = self.spec.head
+        if head is None or not self.order:
+            return runner
+        return ReorderedRunner(runner, head.name, self.order)
 
     def per_run(self, batch: int) -> int:
         """Return how many images of a batch run together for their answers."""

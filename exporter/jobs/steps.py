@@ -43,6 +43,7 @@ from exporter.data.source import images_at
 from exporter.depth.checkpoint import load_vit
 from exporter.jobs.recipe import A_MODEL, Lowering, needed
 from exporter.measure.batch_sweep import BenchSettings
+from exporter.measure.class_order import names_on
 from exporter.models.border import check_border
 from exporter.models.identity import read_identity
 from exporter.models.own_module import (
@@ -385,11 +386,11 @@ def _pixels(folder: ImageFolder, spec: ModelSpec, input_kind: InputKind) -> Arra
 
 def with_class_names(vit: PrunableViT, images: ImageFolder | None) -> PrunableViT:
     """Return the model with the names of the images' classes, if it knows none and each of its classes has one."""
-    names, count = {} if images is None else images.class_names, vit.spec.num_classes
-    if vit.spec.class_names or not count or set(names) != set(range(count)):
+    spec = vit.spec
+    names = spec.class_names if images is None else names_on(images, spec)
+    if names == spec.class_names:
         return vit
     named = copy(vit)
-    in_order = tuple(names[index] for index in range(count))
-    sources = replace(vit.spec.sources, class_names="the classes of the images")
-    named.spec = replace(vit.spec, class_names=in_order, sources=sources)
+    sources = replace(spec.sources, class_names="the classes of the images")
+    named.spec = replace(spec, class_names=names, sources=sources)
     return named

@@ -2,7 +2,7 @@
 
 import logging
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
@@ -84,6 +84,21 @@ def finetune(
     _, epoch, weights = run.best or (0.0, run.epochs_done, run.result.state_dict())
     student.load_state_dict(weights)
     return epoch
+
+
+class Reordered(nn.Module):
+    """A teacher whose logits are in the order of the student's classes."""
+
+    def __init__(self, teacher: nn.Module, order: Sequence[int]) -> None:
+        """Store the teacher, and its index of each of the student's classes."""
+        super().__init__()
+        self.teacher, self.order = teacher, list(order)
+        self.train(teacher.training)
+
+    def forward(self, images: Tensor) -> Tensor:
+        """Map images [batch, 3, height, width] to logits [batch, classes]."""
+        logits: Tensor = self.teacher(images)
+        return logits[:, self.order]
 
 
 def _trained(

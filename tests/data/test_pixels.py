@@ -4,9 +4,8 @@ import logging
 import re
 import struct
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
-from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +21,7 @@ from exporter.core.base.records import Preprocessing, normalise
 from exporter.core.base.vocabulary import CropMode, Interpolation
 from exporter.data.images import ImageFile, ImageFolder, dataset_sha256
 from exporter.data.pixels import (
+    DARK,
     ArrayImage,
     LoadedImage,
     SkippedImage,
@@ -262,7 +262,8 @@ def test_grey_of_no_known_depth_is_skipped_with_the_reason(
 ) -> None:
     Image.fromarray(np.array([values] * 4, kind)).save(tmp_path / "grey.tif")
     assert re.search(
-        r"grey values from \S+ to \S+ where white is \d+", reason(tmp_path / "grey.tif")
+        r"grey values from \S+ to \S+ where black is 0 and white is \d+",
+        reason(tmp_path / "grey.tif"),
     )
 
 
@@ -316,10 +317,92 @@ def test_grey_of_12_bits_is_scaled_by_the_depth_that_the_file_says(
     assert decoded(tmp_path / "grey.tif") == [0, 255, 128, 1]
 
 
-def test_a_dark_image_of_16_bits_stays_dark(tmp_path: Path) -> None:
+def test_a_dark_image_of_16_bits_stays_dark_which_is_a_line(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     for name in ("grey.png", "grey.pgm"):
         Image.fromarray(np.full((2, 3), 200, np.uint16)).save(tmp_path / name)
         assert decoded(tmp_path / name) == [1, 1, 1]
+    assert set(caplog.messages) == {DARK}
+    caplog.clear()
+    for value in (0, 64, 255):
+        Image.new("RGB", (2, 3), (value, 0, 0)).save(tmp_path / "colour.png")
+        read_rgb(ImageFile(tmp_path / "colour.png", None))
+    assert not caplog.messages
+
+
+INVERTED, SIGNED, TWELVE = {262: 0}, {339: 2}, {281: 4095}
+
+
+@pytest.mark.parametrize(
+    ("values", "kind", "tags", "expected"),
+    [
+        ([0, 257, 65535], np.uint16, INVERTED, [255, 254, 0]),
+        ([0, 4095, 2048], np.uint16, TWELVE, [0, 255, 128]),
+        ([0, 4095, 2048], np.uint16, {**TWELVE, **INVERTED}, [255, 0, 127]),
+        ([1000, 3000, 2000], np.uint16, {280: 1000, 281: 3000}, [0, 255, 128]),
+        ([-500, 500, 0], np.int16, {340: -500, 341: 500}, [0, 255, 128]),
+        ([0, 1000, 4095], np.int32, TWELVE, [0, 62, 255]),
+        ([0.0, 1000.0, 250.0], np.float32, {341: 1000.0}, [0, 255, 64]),
+        ([0.0, 0.25, 1.0], np.float32, INVERTED, [255, 191, 0]),
+        # As Pillow decodes them: it follows tag 262, and no training loader follows tag 281.
+        ([0, 100, 255], np.uint8, INVERTED, [255, 155, 0]),
+        ([0, 100, 200], np.uint8, {281: 200}, [0, 100, 200]),
+    ],
+)
+def test_a_tiff_says_which_values_are_black_and_white(
+    tmp_path: Path,
+    values: list[float],
+    kind: type,
+    tags: dict[int, float],
+    expected: list[int],
+) -> None:
+    write_tiff(tmp_path / "grey.tif", np.array([values], kind), tags)
+    assert decoded(tmp_path / "grey.tif") == expected
+
+
+@pytest.mark.parametrize(
+    ("values", "tags", "message"),
+    [
+        (np.array([[0, 5000]], np.uint16), TWELVE, "from 0 to 5000 where black is 0"),
+        (np.array([[0, 9]], np.int16), {}, "signed values, and no word"),
+        (np.array([[0, 9]], np.int8), {}, "signed values, and no word"),
+        (np.array([[7, 7]], np.uint16), {280: 7, 281: 7}, "where black is 7 and white"),
+        (np.zeros((1, 2, 3), np.uint16), TWELVE, "colours whose white is not"),
+    ],
+)
+def test_what_is_not_followed_is_the_reason_to_skip(
+    tmp_path: Path, values: np.ndarray, tags: dict[int, float], message: str
+) -> None:
+    write_tiff(tmp_path / "grey.tif", values, tags)
+    assert message in reason(tmp_path / "grey.tif")
+
+
+def write_tiff(path: Path, values: np.ndarray, tags: Mapping[int, float]) -> None:
+    """Write one strip with the tags, which Pillow would not write for all of these."""
+    height, width, *channels = values.shape
+    bits, kinds = 8 * values.itemsize, {"u": 1, "i": 2, "f": 3}
+    count = channels[0] if channels else 1
+    entries = {
+        256: width,
+        257: height,
+        258: bits,
+        259: 1,
+        262: 2 if channels else 1,
+        277: count,
+        278: height,
+        279: values.nbytes,
+        339: kinds[values.dtype.kind],
+        **tags,
+    }
+    entries[273] = 8 + 2 + 12 * (len(entries) + 1) + 4
+    content = struct.pack("<2sHIH", b"II", 42, 8, len(entries))
+    for tag, value in sorted(entries.items()):
+        kind, code = ("f", 11) if isinstance(value, float) else ("i", 9)
+        if tag in (258, 339) and count > 1:
+            code, kind = 3, "i"
+        content += struct.pack(f"<HHI{kind}", tag, code, 1, value)
+    path.write_bytes(content + bytes(4) + values.tobytes())
 
 
 def test_the_rotation_in_exif_is_not_applied_as_training_loaders_do(
@@ -428,26 +511,101 @@ def test_an_image_is_decoded_once_for_all_sizes_and_its_bytes_are_let_go(
     assert packed.views[1].shape == (3, 32, 48)
 
 
-@pytest.mark.parametrize(
-    "mean", [(0.5, 0.5, 0.5), (0.485, 0.456, 0.406), (0.0, 0.0, 0.0)]
-)
-@pytest.mark.parametrize(
-    "std", [(0.5, 0.5, 0.5), (0.229, 0.224, 0.225), (1.0, 1.0, 1.0)]
-)
-def test_floats_that_mean_and_deviation_cannot_give_are_refused(
-    mean: tuple[float, float, float], std: tuple[float, float, float]
+# A mean and a deviation on the scale of 0 to 1.
+CONVENTIONS = {
+    "imagenet": (IMAGENET.mean, IMAGENET.std),
+    "half": ((0.5,) * 3, (0.5,) * 3),
+    "clip": (
+        (0.48145466, 0.4578275, 0.40821073),
+        (0.26862954, 0.26130258, 0.27577711),
+    ),
+    "0 to 1": ((0.0,) * 3, (1.0,) * 3),
+}
+# What else is given, from pixels of 0 to 255 and the model's own mean and deviation.
+GIVEN: dict[str, Callable[[np.ndarray, np.ndarray, np.ndarray], np.ndarray]] = {
+    "0 to 255": lambda pixels, mean, std: pixels,
+    "not divided by 255": lambda pixels, mean, std: (pixels - mean) / std,
+    "divided twice": lambda pixels, mean, std: (pixels / 255**2 - mean) / std,
+    "mean of 255 alone": lambda pixels, mean, std: pixels - 255 * mean,
+    "deviation of 255 alone": lambda pixels, mean, std: (
+        (pixels / 255 - mean) / (255 * std)
+    ),
+    "means of BGR": lambda pixels, mean, std: (pixels / 255 - mean[::-1]) / std[::-1],
+}
+REFUSED, LINE, NOTHING = "refused", "line", "nothing"
+# Resized floats that another convention makes may be those of the model's.
+ALIKE = {("imagenet", "clip"), ("clip", "imagenet")}
+ALIKE |= {("imagenet", "means of BGR"), ("clip", "means of BGR")}
+
+
+def pictures_of(*, resized: bool) -> np.ndarray[Any, Any]:
+    """Pixels from 0 to 255, whole numbers unless they are resized as floats."""
+    rng = np.random.default_rng(0)
+    coarse = rng.integers(0, 256, (8, 3, 6, 6)).repeat(8, 2).repeat(8, 3)
+    between = rng.uniform(-0.5, 0.5, coarse.shape) if resized else 0
+    return np.clip(coarse + between, 0, 255).astype(np.float32)
+
+
+def judged(images: Any, steps: Preprocessing, *, noise: bool) -> str:
+    """What becomes of images as floats: refused, one line, or nothing."""
+    lines: list[str] = []
+    handler = logging.Handler()
+    handler.emit = lambda record: lines.append(record.getMessage())  # type: ignore[method-assign]
+    logger = logging.getLogger("exporter.data.pixels")
+    logger.addHandler(handler)
+    try:
+        check_normalised(images_in(images, SIZE_OF_ALL), steps, noise=noise)
+    except ImageError as error:
+        assert "need floats as normalised for the model, from" in str(error)
+        return REFUSED
+    finally:
+        logger.removeHandler(handler)
+    assert len(lines) <= 1
+    return LINE if lines else NOTHING
+
+
+SIZE_OF_ALL = (3, 48, 48)
+
+
+@pytest.mark.parametrize("given", [*CONVENTIONS, *GIVEN])
+@pytest.mark.parametrize("model", CONVENTIONS)
+def test_a_model_of_each_convention_given_floats_of_each(
+    model: str, given: str
 ) -> None:
-    steps = replace(IMAGENET, input_size=(3, 8, 8), mean=mean, std=std)
-    pixels = np.random.default_rng(0).integers(0, 256, (4, 3, 8, 8), np.uint8)
-    for images in (pixels, normalise(pixels, steps)):
-        check_normalised(images_in(images, (3, 8, 8)), steps)
-    floats = pixels.astype(np.float32)
-    unlike = [floats]
-    if any(mean):
-        unlike.append(floats / np.float32(255))
-    for images, noise in product(unlike, (False, True)):
-        with pytest.raises(ImageError, match="need floats as normalised for the model"):
-            check_normalised(images_in(images, (3, 8, 8)), steps, noise=noise)
+    """Pixels of 8 bits are told apart exactly; floats that were resized by their range, which has two ends."""
+    mean, std = CONVENTIONS[model]
+    steps = replace(IMAGENET, input_size=SIZE_OF_ALL, mean=mean, std=std)
+
+    def normalised(pixels: np.ndarray) -> np.ndarray:
+        name = model if given in GIVEN else given
+        means, stds = (
+            np.array(row, np.float32)[:, None, None] for row in CONVENTIONS[name]
+        )
+        if given in GIVEN:
+            return GIVEN[given](pixels, means, stds)
+        return (pixels / np.float32(255) - means) / stds
+
+    images, resized = (
+        normalised(pictures_of(resized=resized)) for resized in (False, True)
+    )
+    is_same = given == model or (given == "means of BGR" and len(set(mean)) == 1)
+    for noise in (False, True):
+        expected = NOTHING if is_same else REFUSED
+        assert judged(images, steps, noise=noise) == expected
+    halves = images.astype(np.float16), torch.from_numpy(images).bfloat16()
+    for half in halves if is_same else ():
+        assert judged(half, steps, noise=False) == NOTHING
+    is_alike = is_same or (model, given) in ALIKE
+    assert judged(resized, steps, noise=False) == (NOTHING if is_alike else REFUSED)
+    assert is_alike or judged(resized, steps, noise=True) != NOTHING
+
+
+def test_pixels_with_a_border_are_those_of_the_model() -> None:
+    steps = replace(IMAGENET, input_size=SIZE_OF_ALL)
+    images = normalise(pictures_of(resized=False).astype(np.uint8), steps)
+    images[:, :, :12] = 0
+    assert judged(images, steps, noise=False) == NOTHING
+    assert judged(images.astype(np.uint8), steps, noise=False) == NOTHING
 
 
 def test_noise_beyond_white_gives_no_ranges_and_elsewhere_one_line(

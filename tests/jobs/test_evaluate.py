@@ -285,25 +285,76 @@ def test_a_tower_has_no_top1(folder: Path, tmp_path: Path) -> None:
         evaluate_models([as_tower(RIGHT), narrow], [folder], QUICK)
 
 
-def test_two_models_share_the_names_of_their_classes(tmp_path: Path) -> None:
-    for name in ("red", "green"):
+def named(model: EvalModel, *names: str) -> EvalModel:
+    return replace(model, spec=replace(model.spec, class_names=names))
+
+
+@pytest.fixture
+def colours(tmp_path: Path) -> Path:
+    """An image of each colour, in a folder of its name."""
+    for label, name in enumerate(("red", "green", "blue")):
         (tmp_path / name).mkdir()
-        pixel(("red", "green").index(name)).save(tmp_path / name / "a.png")
-    names = ("red", "green", "blue")
-    named, other = (
-        replace(model, spec=replace(model.spec, class_names=known))
-        for model, known in ((RIGHT, names), (SWAPPED, ("red", "green", "cyan")))
-    )
-    result, _ = evaluate_models([SWAPPED, named], [tmp_path], QUICK)
-    assert accuracies(result)[-1].top1 == 1.0
-    with pytest.raises(
-        RecipeError,
-        match=r"got a class 2 that is called 'cyan' \| need 'blue', as in right",
-    ):
-        evaluate_models([named, other], [tmp_path], QUICK)
-    unlabelled = replace(QUICK, labels=False)
-    evaluation, _ = evaluate_models([named, other], [tmp_path], unlabelled)
-    assert evaluation.pair is not None
+        pixel(label).save(tmp_path / name / "a.png")
+    return tmp_path
+
+
+# It learnt the order of the folders: blue, green, red.
+BY_FOLDERS = colour_model("by folders", (2, 1, 0))
+BY_NAME = named(RIGHT, "red", "green", "blue")
+
+
+@pytest.mark.parametrize("labels", [True, False])
+@pytest.mark.parametrize(
+    "models",
+    [
+        [BY_NAME, named(SWAPPED, "red", "blue", "green")],
+        [BY_NAME, BY_FOLDERS],
+        [BY_FOLDERS, BY_NAME],
+        [BY_FOLDERS, replace(BY_FOLDERS, name="again")],
+    ],
+)
+def test_each_model_has_its_own_order_of_the_classes(
+    models: list[EvalModel], labels: bool, colours: Path
+) -> None:
+    settings = replace(QUICK, labels=labels)
+    is_told = bool(models[0].spec.class_names) == bool(models[1].spec.class_names)
+    if not labels and not is_told:
+        with pytest.raises(RecipeError, match="need classes"):
+            evaluate_models(models, [colours], settings)
+        return
+    result, differing = evaluate_models(models, [colours], settings)
+    assert [found.top1 for found in accuracies(result)] == [1.0, 1.0] * labels
+    assert result.pair is not None and result.pair.agreement == 1.0
+    assert differing == ()
+
+
+def test_classes_of_other_names_are_not_compared(colours: Path) -> None:
+    other = named(SWAPPED, "red", "green", "cyan")
+    for settings in (QUICK, replace(QUICK, labels=False)):
+        with pytest.raises(
+            RecipeError,
+            match=r"swapped \| got classes called 'cyan' \| need classes called 'blue', as right",
+        ):
+            evaluate_models([BY_NAME, other], [colours], settings)
+    indices = {"red": 0, "green": 1, "blue": 2}
+    (colours / "map.json").write_text(json.dumps(indices), encoding="utf-8")
+    mapped = replace(QUICK, class_map=colours / "map.json")
+    result, _ = evaluate_models([BY_NAME, other], [colours], mapped)
+    assert [found.top1_hits for found in accuracies(result)] == [3, 1]
+
+
+def test_labels_are_compared_by_their_names(colours: Path) -> None:
+    def labelling(model: EvalModel) -> EvalModel:
+        outputs = (Output(LOGITS, OutputKind.LABELS, 3),)
+        return replace(model, spec=replace(model.spec, outputs=outputs))
+
+    first = labelling(BY_NAME)
+    second = labelling(named(SWAPPED, "red", "blue", "green"))
+    result, _ = evaluate_models([first, second], [colours], QUICK)
+    assert result.deviations is not None
+    assert [label.moved for label in result.deviations.numbers] == [0, 0, 0]
+    with pytest.raises(RecipeError, match="classes without names"):
+        evaluate_models([first, labelling(BY_FOLDERS)], [colours], QUICK)
 
 
 def test_a_subset_is_that_of_a_class_map() -> None:

@@ -314,6 +314,16 @@ def test_the_teacher_may_be_another_checkpoint(recipe: Recipe, tmp_path: Path) -
     assert (tmp_path / "own.safetensors").read_bytes() != (
         tmp_path / "other.safetensors"
     ).read_bytes()
+    # The same teacher with its classes in another order, by their names.
+    names = ["class_1", "class_0"]
+    torch.save({"state_dict": state, "class_names": names}, tmp_path / "teacher.pth")
+    finetune_model(
+        how, settings, tmp_path / "named.safetensors", teacher=tmp_path / "teacher.pth"
+    )
+    tuned, again = (
+        load_file(tmp_path / f"{name}.safetensors") for name in ("own", "named")
+    )
+    assert all(torch.equal(value, again[name]) for name, value in tuned.items())
     torch.save({"head.weight": torch.zeros(2, 3)}, tmp_path / "teacher.pth")
     with pytest.raises(CheckpointError, match=r"teacher\.pth"):
         finetune_model(
@@ -393,6 +403,11 @@ def test_a_teacher_that_does_not_fit_is_refused(workplace: Workplace) -> None:
         models_of(open_recipe(Recipe(), model=make_model()).network, "w.pth")
     with pytest.raises(ModelError, match=r"teacher \| got 5 classes \| need 2"):
         models_of(open_recipe(workplace.recipe()).network, make_vit(num_classes=5))
+    other = make_vit(num_classes=2)
+    preprocessing = replace(other.spec.preprocessing, mean=(0.485, 0.456, 0.406))
+    other.spec = replace(other.spec, preprocessing=preprocessing)
+    with pytest.raises(ModelError, match=r"teacher \| got .* mean 0.485 .* need .*0.5"):
+        models_of(open_recipe(workplace.recipe()).network, other)
 
 
 def test_a_teacher_in_a_file_is_the_same_network(

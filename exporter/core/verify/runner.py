@@ -169,16 +169,12 @@ def _fits(
     return True
 
 
-class PartRunner(Runner):
-    """Runs a batch in parts of the sizes that a model takes, and joins the outputs.
+class _Wrapper(Runner):
+    """Has the inputs and outputs of a runner, which is entered with this one."""
 
-    Those of parts may differ in sizes that depend on the data.
-    """
-
-    def __init__(self, runner: Runner, sizes: Sequence[int]) -> None:
-        """Store the model's runner, which is entered with this one, and the batch sizes that it takes."""
+    def __init__(self, runner: Runner) -> None:
         super().__init__(runner.name)
-        self._runner, self._sizes = runner, sorted(sizes, reverse=True)
+        self._runner = runner
 
     def _activate(self) -> None:
         self._runner.__enter__()
@@ -187,6 +183,31 @@ class PartRunner(Runner):
 
     def _deactivate(self) -> None:
         self._runner.__exit__(None, None, None)
+
+
+class ReorderedRunner(_Wrapper):
+    """Returns the columns of an output in another order."""
+
+    def __init__(self, runner: Runner, output: str, order: Sequence[int]) -> None:
+        """Store the model's runner, which is entered with this one, and the places of the columns."""
+        super().__init__(runner)
+        self._output, self._order = output, list(order)
+
+    def _run(self, feed: Feed) -> dict[str, Array]:
+        results = self._runner.run(feed)
+        return {**results, self._output: results[self._output][:, self._order]}
+
+
+class PartRunner(_Wrapper):
+    """Runs a batch in parts of the sizes that a model takes, and joins the outputs.
+
+    Those of parts may differ in sizes that depend on the data.
+    """
+
+    def __init__(self, runner: Runner, sizes: Sequence[int]) -> None:
+        """Store the model's runner, which is entered with this one, and the batch sizes that it takes."""
+        super().__init__(runner)
+        self._sizes = sorted(sizes, reverse=True)
 
     def _run(self, feed: Feed) -> dict[str, Array]:
         parts = []
