@@ -29,6 +29,7 @@ from exporter.core.lower.largest_values import MARGIN, nodes_beyond_fp16
 from exporter.core.lower.markers import TRANSLATIONS
 from exporter.core.lower.pass_table import check_passes, run_passes
 from exporter.core.lower.quantize import quantized
+from exporter.core.prune.ops.factors import as_nodes
 from exporter.core.prune.ops.onnx_functions import (
     CDF_RETAIN,
     CDF_RETAIN_PADDED,
@@ -179,9 +180,9 @@ def _captured(pruned: PrunedViT) -> ExportedProgram:
     for parameter in frozen:
         parameter.requires_grad_(True)
     try:
-        with _attention_in_one_node(pruned):
+        with _attention_in_one_node(pruned), as_nodes():
             return torch.export.export(
-                pruned.eval(), (example,), dynamic_shapes=({0: batch},), strict=False
+                _watched(pruned), (example,), dynamic_shapes=({0: batch},), strict=False
             )
     except RuntimeError as error:  # of torch._dynamo, whose import takes seconds
         if "CONSTRAINT_VIOLATION" not in str(getattr(error, "error_type", "")):
@@ -192,6 +193,13 @@ def _captured(pruned: PrunedViT) -> ExportedProgram:
     finally:
         for parameter in frozen:
             parameter.requires_grad_(False)
+
+
+def _watched(pruned: PrunedViT) -> PrunedViT:
+    """Return the model in eval mode, with all that variants of its file give beside its outputs."""
+    watched = copy.copy(pruned.eval())
+    vars(watched)["forward"] = watched.forward_watched
+    return watched
 
 
 @contextmanager

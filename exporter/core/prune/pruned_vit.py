@@ -2,18 +2,26 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
 
 from exporter.core.base.artefact import output_names
 from exporter.core.base.records import Schedule
 from exporter.core.base.tensor_names import LOGITS
 from exporter.core.base.vocabulary import Layout
 from exporter.core.prune.ops.curve import along_curve
-from exporter.core.prune.ops.merging import merge_into, pair_tokens
+from exporter.core.prune.ops.factors import deciding
+from exporter.core.prune.ops.merging import (
+    merge_into,
+    nearest_survivor,
+    pair_tokens,
+    pairs,
+)
 from exporter.core.prune.ops.selection import cdf_retain, cdf_retain_padded, keep_top_k
 from exporter.core.prune.scores import (
     FACTOR_SCORES,
@@ -26,6 +34,7 @@ from exporter.core.prune.tokens import Decision, FullGrid, Grid, Packed, Tokens
 from exporter.core.schedule.checks import check_fits
 from exporter.core.schedule.macs import MacCount, schedule_macs
 from exporter.core.schedule.methods import reduction_named, scorer_named
+from exporter.core.schedule.rates import counts
 from exporter.core.vit.protocol import PrunableViT, Seen
 
 
@@ -120,14 +129,22 @@ class PrunedViT(nn.Module):
 
     def forward(self, images: Float[Tensor, "b c h w"]) -> Tensor | tuple[Tensor, ...]:
         """What the pruned model gives: one tensor, or several in the order of `core.base.artefact.output_names`."""
-        outputs = tuple(self.trace(images).outputs.values())
-        return outputs[0] if len(outputs) == 1 else outputs
+        return _one_or_all(self._run(images))
+
+    def forward_watched(
+        self, images: Float[Tensor, "b c h w"]
+    ) -> Tensor | tuple[Tensor, ...]:
+        """The same by way of all that checks read: what is exported, since variants of a file give that too."""
+        return _one_or_all(self.trace(images).outputs)
 
     def embedded(self, images: Float[Tensor, "b c h w"]) -> Grid:
         """Return the tokens before any merge, their patches in the order in which they are paired."""
-        prefix = self.vit.spec.num_prefix_tokens
-        values, weighs = self.vit.embed(images), self.reduction.weighs_keys
-        tokens = Grid(values, prefix, weighs_keys=weighs)
+        prefix, weighs = self.vit.spec.num_prefix_tokens, self.reduction.weighs_keys
+        values, positions = self.vit.embed_in_training(images)
+        tokens = Grid(values, prefix, positions, weighs_keys=weighs)
+        if positions is not None:
+            ranks = self._ranks[0, positions] if self._along_curve else positions
+            return tokens.taken(ranks.argsort(dim=1))
         return tokens.in_order(self._order) if self._along_curve else tokens
 
     def patches_left(self, images: Float[Tensor, "b c h w"]) -> Int[Tensor, "b layers"]:
@@ -155,36 +172,71 @@ class PrunedViT(nn.Module):
             images: Preprocessed images.
             forced: Decisions by layer, in place of the model's own; scores are the model's all the same.
         """
-        tokens: Tokens = self.embedded(images)
         trace = Trace({}, {}, {}, {})
+        trace.outputs.update(self._run(images, trace, forced))
+        return trace
+
+    def _run(
+        self,
+        images: Tensor,
+        trace: Trace | None = None,
+        forced: Mapping[int, Decision] | None = None,
+    ) -> dict[str, Tensor]:
+        """Return the outputs by tensor name; decisions go into `trace`, without which checks cost nothing."""
+        tokens: Tokens = self.embedded(images)
         full = FullGrid.of(self.vit.spec, self._ranks if self._along_curve else None)
         outputs: dict[str, Tensor] = {}
-
-        def reduced(layer: int, tokens: Tokens, seen: Seen | None) -> Tokens:
-            nonlocal full
-            decision, trace.score[layer], gap = self.choose(
-                layer, tokens, seen, None if forced is None else forced[layer]
-            )
-            trace.decisions[layer] = decision
-            if gap is not None:
-                trace.gap[layer] = gap
-            full = full.before(tokens, decision)
-            return self._reduce(tokens, decision)
-
         if 0 in self._layers:
-            tokens = reduced(0, tokens, None)
-        for layer, block in enumerate(self.vit.blocks, start=1):
-            if layer == self._lone:
-                tokens = tokens.alone(block, self.vit.spec.read_tokens)
-            elif layer not in self._layers:
-                tokens = tokens.through(block)
-            else:
-                tokens = reduced(layer, *tokens.attention(block)).mlp(block)
+            tokens, full = self._reduced(0, tokens, None, full, trace, forced)
+        for layer in range(1, self.vit.spec.depth + 1):
+            run = partial(self._layer, layer, trace=trace, forced=forced)
+            if self.vit.recomputes:
+                run = partial(checkpoint, run, use_reentrant=False)
+            tokens, full = run(tokens, full)
             outputs |= tokens.outputs(self.vit, layer)
         outputs |= tokens.outputs(self.vit) | full.outputs(self.vit, tokens)
-        for name in output_names(self.vit.spec, self.schedule):
-            trace.outputs[name] = outputs[name]
-        return trace
+        names = output_names(self.vit.spec, self.schedule)
+        return {name: outputs[name] for name in names}
+
+    def _layer(
+        self,
+        layer: int,
+        tokens: Tokens,
+        full: FullGrid,
+        *,
+        trace: Trace | None,
+        forced: Mapping[int, Decision] | None,
+    ) -> tuple[Tokens, FullGrid]:
+        block = self.vit.blocks[layer - 1]
+        if layer == self._lone:
+            return tokens.alone(block, self.vit.spec.read_tokens), full
+        if layer not in self._layers:
+            return tokens.through(block), full
+        attended, seen = tokens.attention(block)
+        tokens, full = self._reduced(layer, attended, seen, full, trace, forced)
+        return tokens.mlp(block), full
+
+    def _reduced(  # noqa: PLR0917  (all that a layer passes on)
+        self,
+        layer: int,
+        tokens: Tokens,
+        seen: Seen | None,
+        full: FullGrid,
+        trace: Trace | None,
+        forced: Mapping[int, Decision] | None,
+    ) -> tuple[Tokens, FullGrid]:
+        with deciding():
+            if trace is None:
+                decision = self._decide(layer, tokens, seen)
+            else:
+                own = None if forced is None else forced[layer]
+                decision, trace.score[layer], gap = self.choose(
+                    layer, tokens, seen, own
+                )
+                trace.decisions[layer] = decision
+                if gap is not None:
+                    trace.gap[layer] = gap
+        return self._reduce(tokens, decision), full.before(tokens, decision)
 
     def choose(
         self,
@@ -198,25 +250,59 @@ class PrunedViT(nn.Module):
         Return the decision, or the forced one; the scores; and the gaps of a merge that was not forced.
         """
         if seen is None or self.scorer.pairs:
-            most, prefix = self.schedule.left[layer], self.vit.spec.num_prefix_tokens
-            if seen is None or self.scorer.by_tokens:
-                compared, sizes = tokens.rows().unsqueeze(1), tokens.sizes
-            else:
-                compared, sizes = seen.key, None
-            index, into, score, gap = pair_tokens(compared, sizes, most, prefix)
+            index, into, score, gap = pair_tokens(*self._compared(layer, tokens, seen))
             if forced is None:
                 return Decision(index, into=into), score, gap
             return forced, score, None
         score = self._score(layer, seen, tokens)
         if forced is not None:
             return forced, score, None
-        decision = self._decide(layer, score, tokens.count)
+        decision = self._kept(layer, score, tokens)
         if not self.reduction.merges:
             return decision, score, None
         into, gap = merge_into(
             seen.key, decision.index, self.vit.spec.num_prefix_tokens
         )
         return replace(decision, into=into), score, gap
+
+    def _decide(self, layer: int, tokens: Tokens, seen: Seen | None) -> Decision:
+        """Return the decision of `choose` alone."""
+        if seen is None or self.scorer.pairs:
+            index, into = pairs(*self._compared(layer, tokens, seen))
+            return Decision(index, into=into)
+        decision = self._kept(layer, self._score(layer, seen, tokens), tokens)
+        if not self.reduction.merges:
+            return decision
+        prefix = self.vit.spec.num_prefix_tokens
+        into = nearest_survivor(seen.key, decision.index, prefix)
+        return replace(decision, into=into)
+
+    def _compared(
+        self, layer: int, tokens: Tokens, seen: Seen | None
+    ) -> tuple[Tensor, Tensor | None, int, int]:
+        """Return what `pair_tokens` takes: keys or tokens, sizes where they count, survivors, prefix tokens."""
+        prefix = self.vit.spec.num_prefix_tokens
+        if seen is None or self.scorer.by_tokens:
+            compared, sizes = tokens.rows().unsqueeze(1), tokens.sizes
+        else:
+            compared, sizes = seen.key, None
+        return compared, sizes, self._most(layer, compared.shape[2] - prefix), prefix
+
+    def _most(self, layer: int, patches: int) -> int:
+        """Return how many patches stay of those that reach a layer: the schedule's count.
+
+        Where patch dropout has left out some, it is the same share of the others.
+        """
+        schedule = self.schedule
+        if schedule.adaptive or patches == schedule.reaching[layer]:
+            return schedule.left[layer]
+        rate = (
+            schedule.rates[layer - 1]
+            if layer
+            else schedule.left[0] / schedule.num_patches
+        )
+        prefix = self.vit.spec.num_prefix_tokens
+        return counts((rate,), patches, schedule.round_to, prefix)[0]
 
     def _score(self, layer: int, seen: Seen, tokens: Tokens) -> Tensor:
         """Log fused score [batch, n] of the patches that are there."""
@@ -235,9 +321,9 @@ class PrunedViT(nn.Module):
             )
         return log_fused(intra, inter, self.alpha)
 
-    def _decide(self, layer: int, score: Tensor, count: Tensor | None) -> Decision:
-        """STAR's top k, or a-STAR's share of the mass, of each image's own `count` patches."""
-        most = self.schedule.left[layer]
+    def _kept(self, layer: int, score: Tensor, tokens: Tokens) -> Decision:
+        """STAR's top k, or a-STAR's share of the mass, of each image's own patches."""
+        most, count = self._most(layer, score.shape[1]), tokens.count
         mass = self.schedule.rates[layer - 1]
         likely = score.exp()
         if not self.schedule.adaptive:
@@ -258,6 +344,11 @@ class PrunedViT(nn.Module):
         ):
             return Packed.of(tokens, decision)
         return tokens.reduce(decision)
+
+
+def _one_or_all(outputs: Mapping[str, Tensor]) -> Tensor | tuple[Tensor, ...]:
+    values = tuple(outputs.values())
+    return values[0] if len(values) == 1 else values
 
 
 def _inter_name(layer: int) -> str:

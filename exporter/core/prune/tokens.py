@@ -228,6 +228,12 @@ class Grid(Tokens):
         positions = order.expand(values.shape[0], -1)
         return replace(self, values=values, positions=positions)
 
+    def taken(self, index: Int[Tensor, "b k"]) -> "Grid":
+        """Return some or all patches in another order, none of which has merged."""
+        assert self.positions is not None
+        values = take_tokens(self.values, index, self.prefix)
+        return replace(self, values=values, positions=self.positions.gather(1, index))
+
     @override
     def through(self, block: BlockParts) -> Tokens:
         if self.live is None and self.key_bias is None:

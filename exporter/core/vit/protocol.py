@@ -147,6 +147,20 @@ class PrunableViT(ABC):
     def embed(self, images: Tensor) -> Tensor:
         """Embed images [batch, 3, H, W] as the tokens of block 1, [batch, prefix + patches, dim]."""
 
+    def embed_in_training(
+        self, images: Tensor
+    ) -> tuple[Tensor, Int[Tensor, "b n"] | None]:
+        """Return the same tokens, and the positions of the patches that patch dropout has left; None for all.
+
+        Override it for a model that drops out patches in training.
+        """
+        return self.embed(images), None
+
+    @property
+    def recomputes(self) -> bool:
+        """Whether its owner has set that blocks are computed once more for gradients, which saves memory."""
+        return bool(getattr(self.model, "grad_checkpointing", False))
+
     @abstractmethod
     def norm(self, tokens: Tensor) -> Tensor:
         """Apply the final norm of the trunk; the shape stays."""

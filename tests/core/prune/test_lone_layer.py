@@ -169,7 +169,8 @@ def test_multiply_adds_are_those_of_the_read_tokens() -> None:
     pruned = PrunedViT(vit, schedule)
     tokens = spec.num_prefix_tokens + schedule.keep[-1]
     queries = (tokens - 1) * spec.dim**2
-    assert counted(lambda: pruned(images)) == pruned.macs.network + queries
+    rows = (spec.num_prefix_tokens + spec.num_patches) * spec.dim  # of scores
+    assert counted(lambda: pruned(images)) == pruned.macs.network + queries + rows
     unread, block = tokens - 1, spec.blocks[-1]
     each = (
         block.attention_token_macs // 2 + 2 * tokens * spec.dim + block.mlp_token_macs

@@ -1,10 +1,12 @@
 """What intra-layer factors read, as operators that an exporter sees as one node each.
 
-Those that choose pass no gradient: training learns through the tokens that they keep. How alike two patches are is
+Training learns through the tokens that are kept, not through the choice. How alike two patches are is
 the cosine of their keys, averaged over heads (ToMe, section 3), or of the tokens themselves.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from functools import partial
 from typing import Any
 
 import torch
@@ -14,20 +16,35 @@ from torch._library.custom_ops import CustomOpDef
 from torch.nn import functional as F
 
 
-def operator(schema: str) -> Callable[[Callable[..., Any]], CustomOpDef]:
-    """Make a function an operator of PyTorch: name, inputs and results as in PyTorch's schemas, without defaults.
+class Operator:
+    """A function of tensors that is a single node of a captured program, and plain PyTorch everywhere else.
 
-    A program leaves an input out that has its default value, and a translation to ONNX would miss it.
+    Its numbers are those of its inputs: autocast does not reach into it.
     """
-    name, inputs, results = schema.partition("(")
-    return torch.library.custom_op(
-        f"star::{name}", mutates_args=(), schema=inputs + results
-    )
+
+    def __init__(self, schema: str, function: Callable[..., Any]) -> None:
+        name, inputs, results = schema.partition("(")
+        self.function = function
+        self.node: CustomOpDef = torch.library.custom_op(
+            f"star::{name}", function, mutates_args=(), schema=inputs + results
+        )
+        self.register_fake = self.node.register_fake
+        _without_gradient(self.node)
+
+    def __call__(self, *operands: Any) -> Any:
+        """Compute it, or write its node."""
+        if _captured:
+            return self.node(*operands)
+        device = operands[0].device.type
+        if not torch.is_autocast_enabled(device):
+            return self.function(*operands)
+        with torch.autocast(device, enabled=False):
+            return self.function(*operands)
 
 
-def without_gradient(definition: CustomOpDef) -> None:
-    """Let autograd pass an operator of torch.library, and give none of its inputs a gradient."""
-    nothing = (None,) * len(definition._opoverload._schema.arguments)
+def _without_gradient(node: CustomOpDef) -> None:
+    """Let autograd pass a node, and give none of its inputs a gradient."""
+    nothing = (None,) * len(node._opoverload._schema.arguments)
 
     def mark(
         ctx: Any, inputs: tuple[Any, ...], output: Tensor | tuple[Tensor, ...]
@@ -36,7 +53,34 @@ def without_gradient(definition: CustomOpDef) -> None:
             *(output if isinstance(output, tuple) else (output,))
         )
 
-    definition.register_autograd(lambda _ctx, *_: nothing, setup_context=mark)
+    node.register_autograd(lambda _ctx, *_: nothing, setup_context=mark)
+
+
+# Not empty while a program is captured.
+_captured: list[bool] = []
+
+
+@contextmanager
+def as_nodes() -> Iterator[None]:
+    """Within the `with`, an operator of ours is one node of a program, which has no gradient."""
+    _captured.append(True)
+    try:
+        yield
+    finally:
+        _captured.pop()
+
+
+def deciding() -> AbstractContextManager[object]:
+    """Return a context in which nothing is kept for gradients: which patches stay passes none."""
+    return nullcontext() if _captured else torch.no_grad()
+
+
+def operator(schema: str) -> Callable[[Callable[..., Any]], Operator]:
+    """Make a function an operator: name, inputs and results as in PyTorch's schemas, without defaults.
+
+    A program leaves an input out that has its default value, and a translation to ONNX would miss it.
+    """
+    return partial(Operator, schema)
 
 
 # Upper bound of the difference of two cosines: the gap of a token that joins its survivor in any case.
@@ -74,27 +118,6 @@ def _(query: Tensor, key: Tensor, scale: float, num_class_tokens: int) -> Tensor
     return key.new_empty(batch, heads * num_class_tokens, tokens)
 
 
-def _save(ctx: Any, inputs: tuple[Tensor, Tensor, float, int], output: Tensor) -> None:
-    query, key, ctx.scale, ctx.num_class_tokens = inputs
-    ctx.save_for_backward(query, key)
-
-
-def _backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor, None, None]:
-    query, key = ctx.saved_tensors
-    scaled = (ctx.scale * grad).unflatten(1, (-1, ctx.num_class_tokens))
-    grad_query = torch.zeros_like(query)
-    grad_query[:, :, : ctx.num_class_tokens] = scaled @ key
-    return (
-        grad_query,
-        scaled.transpose(-2, -1) @ query[:, :, : ctx.num_class_tokens],
-        None,
-        None,
-    )
-
-
-class_row.register_autograd(_backward, setup_context=_save)
-
-
 @operator(
     "received(Tensor query, Tensor key, Tensor? key_bias, float scale, SymInt stride) -> Tensor"
 )
@@ -108,7 +131,7 @@ def received(
     """Return the column means of softmax(scale · q · keyᵀ + bias), over heads and queries, float32.
 
     One step, from uniform weights, of the weighted page rank of Zero-TPrune (Wang et al., CVPR 2024). It is
-    computed beside the fused attention, O(tokens² / stride · dim). Gradients do not pass.
+    computed beside the fused attention, O(tokens² / stride · dim).
 
     Args:
         query: Of all tokens.
@@ -133,9 +156,6 @@ def _(
     return key.new_empty((key.shape[0], key.shape[2]), dtype=torch.float32)
 
 
-without_gradient(received)
-
-
 @operator("dissimilarity(Tensor key, Tensor? live, SymInt num_prefix_tokens) -> Tensor")
 def dissimilarity(
     key: Float[Tensor, "b h t c"],
@@ -144,7 +164,7 @@ def dissimilarity(
 ) -> Float[Tensor, "b n"]:
     """Return 1 − the mean cosine between a patch's mean key and those of all patches, in [0, 2], float32.
 
-    The mean of the cosines is the product with the mean direction: O(patches · head_dim). Gradients do not pass.
+    The mean of the cosines is the product with the mean direction: O(patches · head_dim).
 
     Args:
         key: The keys of all tokens, prefix tokens first; their mean over heads is compared.
@@ -166,6 +186,3 @@ def _(key: Tensor, live: Tensor | None, num_prefix_tokens: int) -> Tensor:
     return key.new_empty(
         (key.shape[0], key.shape[2] - num_prefix_tokens), dtype=torch.float32
     )
-
-
-without_gradient(dissimilarity)

@@ -5,17 +5,17 @@ For pairs, patches are split into two sets (`core.schedule.counts`). Each of the
 second that is most alike; those that are most alike to theirs do. Prefix tokens neither join nor are joined.
 """
 
-from typing import Any
+from typing import NamedTuple
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
+from torch.nn import functional as F
 
 from exporter.core.prune.ops.factors import (
     WIDEST_GAP,
     directions,
     operator,
-    without_gradient,
 )
 from exporter.core.prune.ops.selection import keep_top_k, with_prefix_rows
 from exporter.core.schedule.counts import joined_patches
@@ -29,7 +29,7 @@ def merge_into(
 ) -> tuple[Int[Tensor, "b n"], Float[Tensor, "b n"]]:
     """Return the survivor that each patch joins: the one with the largest cosine between their mean keys.
 
-    Equal cosines go to the lower position. A survivor joins itself. Gradients do not pass.
+    Equal cosines go to the lower position. A survivor joins itself.
 
     Args:
         key: The keys of all tokens, prefix tokens first; their mean over heads is compared.
@@ -40,11 +40,7 @@ def merge_into(
         The index of that survivor, from 0 to k − 1, and by how much its cosine exceeds the second largest:
         WIDEST_GAP for a survivor, and where there is no second.
     """
-    patches = directions(key, num_prefix_tokens)
-    survivors = patches.gather(1, keep.unsqueeze(-1).expand(-1, -1, key.shape[3]))
-    cosine = patches @ survivors.transpose(1, 2)
-    places = torch.arange(patches.shape[1], device=keep.device).unsqueeze(1)
-    itself = keep.unsqueeze(1) == places
+    cosine, itself = _survivors_alike(key, keep, num_prefix_tokens)
     into = cosine.masked_fill(itself, torch.inf).argmax(dim=-1)
     if keep.shape[1] == 1:
         return into, torch.full_like(cosine[..., 0], WIDEST_GAP)
@@ -54,13 +50,28 @@ def merge_into(
     )
 
 
+def nearest_survivor(
+    key: Float[Tensor, "b h t c"], keep: Int[Tensor, "b k"], num_prefix_tokens: int
+) -> Int[Tensor, "b n"]:
+    """Return the first result of `merge_into` alone: what a forward pass that nobody checks needs."""
+    cosine, itself = _survivors_alike(key, keep, num_prefix_tokens)
+    return cosine.masked_fill(itself, torch.inf).argmax(dim=-1)
+
+
+def _survivors_alike(
+    key: Tensor, keep: Tensor, prefix: int
+) -> tuple[Float[Tensor, "b n k"], Bool[Tensor, "b n k"]]:
+    """Return the cosine of each patch and each survivor, and where they are the same."""
+    patches = directions(key, prefix)
+    survivors = patches.gather(1, keep.unsqueeze(-1).expand(-1, -1, key.shape[3]))
+    places = torch.arange(patches.shape[1], device=keep.device).unsqueeze(1)
+    return patches @ survivors.transpose(1, 2), keep.unsqueeze(1) == places
+
+
 @merge_into.register_fake
 def _(key: Tensor, keep: Tensor, num_prefix_tokens: int) -> tuple[Tensor, Tensor]:
     shape = (key.shape[0], key.shape[2] - num_prefix_tokens)
     return keep.new_empty(shape), key.new_empty(shape, dtype=torch.float32)
-
-
-without_gradient(merge_into)
 
 
 @operator(
@@ -76,7 +87,7 @@ def merge_tokens(
 ) -> tuple[Float[Tensor, "b s d"], Float[Tensor, "b s"]]:
     """Return the mean of the tokens that join each survivor, weighted by their sizes, and the sum of these sizes.
 
-    Prefix tokens come first, unchanged. Each token gets the gradient times its weight; sizes get none.
+    Prefix tokens come first, unchanged. Each token gets the gradient times its weight.
 
     Args:
         tokens: Prefix tokens, then patches.
@@ -85,8 +96,24 @@ def merge_tokens(
         kept: Number of survivors.
         num_prefix_tokens: Tokens before the first patch.
     """
-    weights, merged_sizes = _weights(into, sizes, kept, num_prefix_tokens)
-    return weights.to(tokens.dtype) @ tokens, merged_sizes
+    batch, count, dim = tokens.shape
+    rows, width = with_prefix_rows(into, num_prefix_tokens), num_prefix_tokens + kept
+    own = torch.ones_like(rows, dtype=torch.float32) if sizes is None else sizes.float()
+    merged_sizes = own.new_zeros(batch, width).scatter_add(1, rows, own)
+    # The share of a token that nobody joins is exactly 1.
+    shares = own / merged_sizes.gather(1, rows)
+    # One bag of tokens for each survivor of each image: a product with a matrix of shares takes ten times as long.
+    firsts = torch.arange(batch, device=into.device).unsqueeze(1)
+    bags, order = (rows + firsts * width).flatten().sort(stable=True)
+    starts = torch.searchsorted(bags, torch.arange(batch * width, device=into.device))
+    means = F.embedding_bag(
+        order,
+        tokens.reshape(batch * count, dim),
+        starts,
+        mode="sum",
+        per_sample_weights=shares.flatten()[order].to(tokens.dtype),
+    )
+    return means.reshape(batch, width, dim), merged_sizes
 
 
 @merge_tokens.register_fake
@@ -101,34 +128,6 @@ def _(
     return tokens.new_empty((*shape, tokens.shape[2])), tokens.new_empty(
         shape, dtype=torch.float32
     )
-
-
-def _weights(
-    into: Tensor, sizes: Tensor | None, kept: int, prefix: int
-) -> tuple[Tensor, Tensor]:
-    """Return the share of each token in each merged one, [batch, prefix + kept, tokens], and the merged sizes."""
-    survivors = torch.arange(prefix + kept, device=into.device)
-    joins = with_prefix_rows(into, prefix).unsqueeze(1) == survivors.unsqueeze(1)
-    weights = joins.float() if sizes is None else joins * sizes.float().unsqueeze(1)
-    total = weights.sum(dim=-1, keepdim=True)
-    return weights / total, total.squeeze(-1)
-
-
-def _save(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
-    _, into, sizes, ctx.kept, ctx.prefix = inputs
-    ctx.save_for_backward(into, sizes)
-    ctx.mark_non_differentiable(output[1])
-
-
-def _backward(
-    ctx: Any, grad: Tensor, _: Tensor
-) -> tuple[Tensor, None, None, None, None]:
-    into, sizes = ctx.saved_tensors
-    weights, _ = _weights(into, sizes, ctx.kept, ctx.prefix)
-    return weights.to(grad.dtype).transpose(1, 2) @ grad, None, None, None, None
-
-
-merge_tokens.register_autograd(_backward, setup_context=_save)
 
 
 # Score of the patches that others join: above that of any patch that may join one, however large both are.
@@ -153,7 +152,7 @@ def pair_tokens(
     other the larger ones then stay apart, since a merge moves more patches (as in Ward's method, 1963, whose weight
     grows faster); equal patches merge whatever their sizes.
 
-    Of patches as alike the lower position stays, and the lower position is joined. Gradients do not pass.
+    Of patches as alike the lower position stays, and the lower position is joined.
 
     Args:
         key: What is compared of all tokens, prefix tokens first: the mean over heads of their keys, or the tokens
@@ -170,33 +169,71 @@ def pair_tokens(
         By how much they are more alike to it than to any other: WIDEST_GAP for a survivor, and where there is no
         other.
     """
-    patch_keys = directions(key, num_prefix_tokens)
-    batch, patches = patch_keys.shape[:2]
-    second = joined_patches(patches, kept, num_prefix_tokens)
-    places = torch.arange(patches, device=key.device)
-    joined = places[second.start :: second.step]
-    joins = torch.ones_like(places, dtype=torch.bool).index_fill(0, joined, False)
-    joining = places[joins]
-    alike = patch_keys[:, joining] @ patch_keys[:, joined].transpose(1, 2)
-    if sizes is not None:
-        weight = sizes[:, num_prefix_tokens:].float().sqrt().sqrt()
-        rows, columns = weight[:, joining, None], weight[:, None, joined]
-        alike = (alike - 1.0) * rows * columns
-    best = alike.amax(dim=-1)
-    staying = kept - len(joined)
-    stay = keep_top_k(-best, staying)
-    index = torch.cat([joining[stay], joined.expand(batch, -1)], dim=1)
-    # The place in the first set of each patch; entries of the second set are overwritten.
-    by_patch = (joins.cumsum(0) - 1).clamp(min=0)
-    into = alike.argmax(dim=-1)[:, by_patch] + staying
+    alike, sets = _pairs(key, sizes, kept, num_prefix_tokens)
+    index, into, best = _joined(alike, sets, kept)
     next_best = best - WIDEST_GAP
-    if len(joined) > 1:
+    if alike.shape[2] > 1:
         next_best = alike.topk(2, dim=-1).values[..., 1]
-    score = -best[:, by_patch]
-    gap = (best - next_best)[:, by_patch]
-    score[:, joined] = PAIR_SCORE
-    into = into.scatter(1, index, places[:kept].expand(batch, -1))
-    return index, into, score, gap.scatter(1, index, WIDEST_GAP)
+    places, joined = sets.by_patch, sets.second
+    score = (-best[:, places]).index_fill(1, joined, PAIR_SCORE)
+    return (
+        index,
+        into,
+        score,
+        (best - next_best)[:, places].scatter(1, index, WIDEST_GAP),
+    )
+
+
+def pairs(
+    key: Float[Tensor, "b h t c"],
+    sizes: Float[Tensor, "b t"] | None,
+    kept: int,
+    num_prefix_tokens: int,
+) -> tuple[Int[Tensor, "b k"], Int[Tensor, "b n"]]:
+    """Return the first two results of `pair_tokens` alone: what a forward pass that nobody checks needs."""
+    index, into, _ = _joined(*_pairs(key, sizes, kept, num_prefix_tokens), kept)
+    return index, into
+
+
+class _Sets(NamedTuple):
+    """The patches of both sets, ascending, and the place of each patch in the first set, or any in the second."""
+
+    first: Int[Tensor, " a"]
+    second: Int[Tensor, " b"]
+    by_patch: Int[Tensor, " n"]
+
+
+def _pairs(
+    key: Tensor, sizes: Tensor | None, kept: int, prefix: int
+) -> tuple[Float[Tensor, "b first second"], _Sets]:
+    """Return how alike the patches of both sets are."""
+    patches = directions(key, prefix)
+    places = torch.arange(patches.shape[1], device=key.device)
+    chosen = joined_patches(patches.shape[1], kept, prefix)
+    second = places[chosen.start :: chosen.step]
+    joins = torch.ones_like(places).index_fill(0, second, 0)
+    # Not by a mask, whose result has a size that a compiler does not know.
+    first = joins.argsort(descending=True, stable=True)[: len(places) - len(chosen)]
+    alike = patches[:, first] @ patches[:, second].transpose(1, 2)
+    if sizes is not None:
+        weight = sizes[:, prefix:].float().sqrt().sqrt()
+        alike = (alike - 1.0) * weight[:, first, None] * weight[:, None, second]
+    return alike, _Sets(first, second, (joins.cumsum(0) - 1).clamp(min=0))
+
+
+def _joined(
+    alike: Tensor, sets: _Sets, kept: int
+) -> tuple[Int[Tensor, "b k"], Int[Tensor, "b n"], Float[Tensor, "b first"]]:
+    """Return the survivors, the survivor that each patch joins, and how alike the first set is to its partners."""
+    partner = alike.argmax(dim=-1)
+    best = alike.gather(2, partner.unsqueeze(-1)).squeeze(-1)
+    staying = kept - alike.shape[2]
+    batch, places = alike.shape[0], torch.arange(kept, device=alike.device)
+    stay = keep_top_k(-best, staying)
+    index = torch.cat([sets.first[stay], sets.second.expand(batch, -1)], dim=1)
+    # Entries of the second set are overwritten.
+    into = partner[:, sets.by_patch] + staying
+    return index, into.scatter(1, index, places.expand(batch, -1)), best
 
 
 @pair_tokens.register_fake
@@ -211,6 +248,3 @@ def _(
         key.new_empty((batch, patches), dtype=torch.float32) for _ in range(2)
     )
     return index, into, score, gap
-
-
-without_gradient(pair_tokens)

@@ -7,8 +7,6 @@ is exported with it. Packed tokens [total, dim] hold all images end to end; `slo
 each place of a grid.
 """
 
-from typing import Any
-
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
@@ -50,48 +48,13 @@ def take_rows(
     packed: Float[Tensor, "total d"], slots: Int[Tensor, "b t"]
 ) -> Float[Tensor, "b t d"]:
     """Gather the row of `packed` whose index is in each slot."""
-    return packed[slots]
+    rows = packed.index_select(0, slots.flatten())
+    return rows.unflatten(0, tuple(slots.shape))
 
 
 @take_rows.register_fake
 def _(packed: Tensor, slots: Tensor) -> Tensor:
     return packed.new_empty((*slots.shape, packed.shape[1]))
-
-
-def _save_slots(ctx: Any, inputs: tuple[Tensor, Tensor], output: Tensor) -> None:
-    packed, slots = inputs
-    ctx.save_for_backward(slots)
-    ctx.total = packed.shape[0]
-
-
-def _add_back(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
-    (slots,) = ctx.saved_tensors
-    # A row may be in several slots: padding repeats an image's last survivor.
-    zeros = grad.new_zeros((ctx.total, grad.shape[-1]))
-    return zeros.index_add(0, slots.flatten(), grad.flatten(0, 1)), None
-
-
-take_rows.register_autograd(_add_back, setup_context=_save_slots)
-
-
-def _save_rows(ctx: Any, inputs: tuple[Tensor, Tensor, int], output: Tensor) -> None:
-    tokens, keep, num_prefix_tokens = inputs
-    ctx.save_for_backward(keep)
-    ctx.shape, ctx.num_prefix_tokens = tokens.shape, num_prefix_tokens
-
-
-def _scatter_back(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None]:
-    (keep,) = ctx.saved_tensors
-    zeros = grad.new_zeros(ctx.shape)
-    # Padding repeats a row's first patch: its gradient is added, and does not replace the patch's own.
-    return (
-        zeros.scatter_add(1, _rows(zeros, keep, ctx.num_prefix_tokens), grad),
-        None,
-        None,
-    )
-
-
-take_tokens.register_autograd(_scatter_back, setup_context=_save_rows)
 
 
 def with_prefix_rows(index: Int[Tensor, "b k"], prefix: int) -> Int[Tensor, "b s"]:

@@ -103,11 +103,6 @@ def test_received_is_well_formed(bias: torch.Tensor | None) -> None:
     )
 
 
-def test_no_gradient_passes_through_received() -> None:
-    query = some_heads(0).requires_grad_()
-    assert not received(query, some_heads(1), None, 0.5, 1).requires_grad
-
-
 def keys(tokens: int = 7) -> torch.Tensor:
     return torch.randn(2, 3, tokens, 4, generator=torch.Generator().manual_seed(0))
 
@@ -138,7 +133,3 @@ def test_the_odd_one_out_is_the_least_like_the_others() -> None:
 @pytest.mark.parametrize("live", [None, torch.ones(2, 7, dtype=torch.bool)])
 def test_dissimilarity_is_well_formed(live: torch.Tensor | None) -> None:
     torch.library.opcheck(torch.ops.star.dissimilarity, (keys(), live, 1))
-
-
-def test_no_gradient_passes_through_dissimilarity() -> None:
-    assert not dissimilarity(keys().requires_grad_(), None, 1).requires_grad

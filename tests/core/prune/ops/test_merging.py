@@ -11,7 +11,13 @@ from hypothesis import strategies as st
 from torch.library import opcheck
 
 from exporter.core.prune.ops.factors import WIDEST_GAP
-from exporter.core.prune.ops.merging import merge_into, merge_tokens, pair_tokens
+from exporter.core.prune.ops.merging import (
+    merge_into,
+    merge_tokens,
+    nearest_survivor,
+    pair_tokens,
+    pairs,
+)
 from exporter.core.schedule.counts import joined_patches
 from tests.core.prune.ops.references import (
     Pairs,
@@ -106,11 +112,9 @@ def test_gradients_reach_every_token_by_its_weight() -> None:
     )
 
 
-@pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor")  # opcheck's own
 @pytest.mark.parametrize("sized", [False, True])
 def test_the_operators_are_well_formed(sized: bool) -> None:
-    tokens = torch.randn(2, 6, 4, requires_grad=True)
-    key = torch.randn(2, 3, 6, 4, requires_grad=True)
+    tokens, key = torch.randn(2, 6, 4), torch.randn(2, 3, 6, 4)
     opcheck(torch.ops.star.merge_into.default, (key, torch.tensor([[0, 2], [1, 3]]), 1))
     into = torch.tensor([[0, 0, 1, 1, 0], [0, 0, 0, 1, 1]])
     sizes = torch.ones(2, 6) if sized else None
@@ -202,15 +206,33 @@ def test_patches_that_others_join_score_above_any_that_may_join() -> None:
     assert score[0, second].min() > score[0, joins].max() > 60.0
 
 
-def test_gradients_do_not_pass() -> None:
-    key = torch.randn(1, 2, 8, 4, requires_grad=True)
-    assert not any(each.requires_grad for each in pair_tokens(key, None, 5, 1))
+@given(pairing=pairings())
+def test_what_nobody_checks_is_left_out_alone(pairing: Pairing) -> None:
+    for plain, checked in zip(pairs(*pairing), pair_tokens(*pairing), strict=False):
+        assert plain.equal(checked)
+    key, _, kept, prefix = pairing
+    keep = torch.arange(kept).expand(len(key), -1)
+    into, _ = merge_into(key, keep, prefix)
+    assert nearest_survivor(key, keep, prefix).equal(into)
 
 
-@pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor")  # opcheck's own
+def test_autocast_rounds_no_decision_and_no_mean() -> None:
+    generator = torch.Generator().manual_seed(0)
+    key, tokens = (torch.randn(2, 1, 40, 16, generator=generator) for _ in range(2))
+    index, into, score, gap = pair_tokens(key, None, 25, 1)
+    means = merge_tokens(tokens[:, 0], into, None, 25, 1)
+    with torch.autocast("cpu", torch.bfloat16):
+        again = pair_tokens(key, None, 25, 1)
+        means_again = merge_tokens(tokens[:, 0], into, None, 25, 1)
+    for ours, theirs in zip(
+        (*again, *means_again), (index, into, score, gap, *means), strict=True
+    ):
+        assert ours.equal(theirs)
+
+
 @pytest.mark.parametrize("sized", [False, True])
 @pytest.mark.parametrize(("kept", "prefix"), [(4, 1), (5, 1), (3, 0), (4, 3), (2, 1)])
 def test_the_operator_is_well_formed(kept: int, prefix: int, sized: bool) -> None:
-    key = torch.randn(2, 2, prefix + 7, 4, requires_grad=True)
+    key = torch.randn(2, 2, prefix + 7, 4)
     sizes = torch.ones(2, prefix + 7) if sized else None
     opcheck(torch.ops.star.pair_tokens.default, (key, sizes, kept, prefix))
