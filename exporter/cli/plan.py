@@ -166,4 +166,4 @@ def _read_acs(path: Path) -> list[float]:
         type(value) in (int, float) for value in values
     ):
         raise ArtefactError(path, "other JSON", expected)
-    return [float(value) for value in values]
+    return values

@@ -2,40 +2,35 @@
 
 from collections.abc import (
     Collection,
-    Container,
     Iterable,
     Iterator,
     Mapping,
     Sequence,
 )
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from exporter.core.base.artefact import Artefact, read_pair
-from exporter.core.base.canonical_json import load_json, read_json
-from exporter.core.base.errors import ArtefactError, OutputError, UserError, reason_of
+from exporter.core.base.canonical_json import read_json
+from exporter.core.base.errors import (
+    ArtefactError,
+    OutputError,
+    UserError,
+    as_written,
+    reason_of,
+)
 from exporter.core.base.files import path_of, regular, sha256_of, written_beside
 from exporter.core.base.npz import read_arrays
-from exporter.core.base.records import ModelSpec, Pair, Schedule
+from exporter.core.base.records import Pair
 from exporter.core.base.targets import Target
 from exporter.core.base.tensor_names import (
-    ALL_INSTRUMENTED,
     IMAGES,
     RAW_IMAGES,
     Array,
-    count_name,
-    instrumented_path,
-    keep_layers,
-    keep_name,
 )
-from exporter.core.schedule.checks import check_fits
-from exporter.core.schedule.plan import keep_everything
-from exporter.core.verify.playback_runner import dense_name, recorded
-from exporter.core.verify.runner import TensorInfo
 from exporter.engines.layer_info import layers_path
 from exporter.engines.manifest import (
     ENGINES,
@@ -60,12 +55,10 @@ AN_EXPORT = "an export folder, which star-export compile writes"
 
 @dataclass(frozen=True)
 class ExportFolder:
-    """The path of an export folder, its models, its reference file, and how many images that has."""
+    """The path of an export folder, and its models."""
 
     place: Path
     models: Pair[Artefact]
-    reference: Path
-    images: int
 
     @property
     def target(self) -> Target:
@@ -73,33 +66,25 @@ class ExportFolder:
         return self.models.pruned.target
 
     def read_reference(self) -> dict[str, Array]:
-        """Return the arrays of the reference file, which is checked whole."""
-        return read_whole(self.reference, self.models.pruned, self.images)
+        """Return the arrays of the reference file."""
+        return read_reference(self.place / REFERENCE)
 
 
 def read_folder(folder: Path) -> ExportFolder:
-    """Verify the checksums of an export folder, and read the metadata of its models."""
+    """Verify the checksums of an export folder, and read the metadata of its models.
+
+    The checksums are its border: a file whose bytes are those of its line is as star-export wrote it.
+    """
     _check_report(folder)
     sums = verify_checksums(folder)
-    report = folder / REPORT
-    try:
-        content = read_json(report)
+    with as_written(folder / REPORT):
+        files = read_json(folder / REPORT)["files"]
         # Only the file name is used, so a report cannot point outside the folder.
-        names = [Path(content["files"][role]).name for role in ("dense", "pruned")]
-        files = Pair(*(folder / name for name in names))
-        images = int(content["parity"]["pruned"]["images"])
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        expected = "the report of a compilation"
-        raise ArtefactError(report, reason_of(error), expected) from None
-    documents = (REPORT, REFERENCE, SCHEDULE, MODEL)
-    for name in (*documents, files.dense.name, files.pruned.name):
+        paths = Pair(*(folder / Path(files[role]).name for role in ("dense", "pruned")))
+    for name in (REPORT, REFERENCE, paths.dense.name, paths.pruned.name):
         if name not in sums:
             raise ArtefactError(folder / CHECKSUMS, f"no line for {name}", AN_EXPORT)
-    models = read_pair(files)
-    _check_documents(folder, content, models.pruned)
-    export = ExportFolder(folder, models, folder / REFERENCE, images)
-    _check_unlisted(export, sums)
-    return export
+    return ExportFolder(folder, read_pair(paths))
 
 
 def _check_report(folder: Path) -> None:
@@ -111,55 +96,6 @@ def _check_report(folder: Path) -> None:
     except OSError as error:
         got = reason_of(error)
     raise ArtefactError(folder, got, AN_EXPORT)
-
-
-def _check_documents(folder: Path, report: dict[str, Any], pruned: Artefact) -> None:
-    """Raise ArtefactError where a document of the folder says something else than the model's own metadata."""
-    target = report.get("target", pruned.target.name)
-    check_fits(pruned.schedule, pruned.spec)
-    same = {
-        REPORT: target == pruned.target.name,
-        SCHEDULE: load_json(Schedule, folder / SCHEDULE) == pruned.schedule,
-        MODEL: load_json(ModelSpec, folder / MODEL) == pruned.spec,
-    }
-    for name, fits in same.items():
-        if not fits:
-            got = "another target, schedule or shape"
-            raise ArtefactError(
-                folder / name,
-                got,
-                f"what {pruned.path.name} says",
-                "compile it again",
-            )
-
-
-def _check_unlisted(export: ExportFolder, sums: Container[str]) -> None:
-    """Raise ArtefactError for a variant without a checksum, and for raw images that are not those of the reference.
-
-    `bench` adds raw images for further batch sizes, which have none.
-    """
-    for role in ALL_INSTRUMENTED:
-        variant = instrumented_path(export.models.pruned.path, role)
-        if variant.exists() and variant.name not in sums:
-            raise ArtefactError(
-                variant,
-                f"no line in {CHECKSUMS}",
-                "one for each variant",
-                "remove it",
-            )
-    for path, batch in raw_images_in(export.place):
-        if _name_in(export.place, path) in sums:
-            continue
-        images = read_reference(export.reference)[IMAGES]
-        # The size first: a name may say any number.
-        size = batch * images[:1].nbytes
-        if (
-            path.stat().st_size != size
-            or regular(path).read_bytes() != filled_batch(images, batch).tobytes()
-        ):
-            raise ArtefactError(
-                path, "other images", f"those of {REFERENCE}", "remove it"
-            )
 
 
 def raw_images_in(folder: Path) -> Iterator[tuple[Path, int]]:
@@ -345,89 +281,9 @@ REFERENCE = "reference.npz"
 
 def read_reference(path: Path) -> dict[str, Array]:
     """Read `reference.npz`: real `images` [n, 3, H, W] as the models take them, and PyTorch's outputs for them."""
-    expected = f"a {REFERENCE}, which star-export compile writes"
-    try:
-        reference = read_arrays(path)
-    except ValueError as error:
-        raise ArtefactError(path, reason_of(error), expected) from None
-    if IMAGES not in reference:
-        raise ArtefactError(path, f"no {IMAGES}", expected)
-    images = reference[IMAGES]
-    if not all(
-        isinstance(array, np.ndarray) and array.dtype.kind in "fiu"
-        for array in reference.values()
-    ):
-        raise ArtefactError(path, "a member that is no array of real numbers", expected)
-    if images.ndim != 4 or not len(images):
-        raise ArtefactError(path, f"images of shape {list(images.shape)}", expected)
-    if images.dtype.kind not in "fu" or not np.isfinite(images).all():
-        raise ArtefactError(
-            path, f"images of {images.dtype} that are no finite pixels", expected
-        )
-    _check_decisions(path, reference)
-    return reference
-
-
-def read_whole(path: Path, artefact: Artefact, images: int) -> dict[str, Array]:
-    """Read `reference.npz` and check all of it against the pruned model and the number of images recorded."""
-    reference, wanted = read_reference(path), _members(artefact)
-    for name in sorted(reference.keys() ^ wanted.keys()):
-        got = f"no {name}" if name in wanted else f"an unknown member {name}"
-        expected = f"the members {', '.join(sorted(wanted))}"
-        raise ArtefactError(path, got, expected, "compile it again")
-    for name, array in reference.items():
-        info = replace(wanted[name], shape=(images, *wanted[name].shape[1:]))
-        fits = len(array.shape) == len(info.shape) and all(
-            size in ("", length)
-            for length, size in zip(array.shape, info.shape, strict=True)
-        )
-        if str(array.dtype) != info.dtype or not fits:
-            got = str(TensorInfo(name, array.shape, str(array.dtype)))
-            raise ArtefactError(path, got, str(info), "compile it again")
-        if name == IMAGES:
-            continue
-        is_real = np.isfinite(array)
-        if array.dtype.kind != "f":
-            # Indices and counts are of patches.
-            is_real = (array >= 0) & (array <= artefact.spec.num_patches)
-        if not is_real.all():
-            got = f"{name} with {array[~is_real][0]}"
-            raise ArtefactError(path, got, "what a model gives")
-    return reference
-
-
-def _members(artefact: Artefact) -> dict[str, TensorInfo]:
-    """Return what a reference of a pruned model has, by name."""
-    spec = artefact.spec
-    size = ("batch", *spec.preprocessing.input_size)
-    members = [TensorInfo(IMAGES, size, str(artefact.input_kind))]
-    members += recorded(spec, artefact.schedule)
-    for info in recorded(spec, keep_everything(spec)):
-        members.append(replace(info, name=dense_name(info.name)))
-    return {info.name: info for info in members}
-
-
-def _check_decisions(path: Path, reference: dict[str, Array]) -> None:
-    """Raise ArtefactError where the patches that a layer keeps are no whole numbers for each image."""
-    images = len(reference[IMAGES])
-    for layer in keep_layers(reference):
-        for name, shape in (
-            (keep_name(layer), [images, "k"]),
-            (count_name(layer), [images]),
-        ):
-            array = reference.get(name)
-            if array is None:
-                continue
-            fits = (
-                array.dtype == np.int64
-                and array.ndim == len(shape)
-                and len(array) == images
-                and array.size
-            )
-            if not fits:
-                got = f"{name} {array.dtype} {list(array.shape)}"
-                expected = f"int64 [{', '.join(map(str, shape))}]"
-                raise ArtefactError(path, got, expected)
+    with as_written(path):
+        arrays = read_arrays(path)
+        return {IMAGES: arrays[IMAGES], **arrays}
 
 
 def save_reference(reference: Mapping[str, Array], path: Path) -> None:

@@ -48,7 +48,7 @@ def test_every_batch_and_every_number(tmp_path: Path) -> None:
     folder = read_folder(tmp_path)
     ticks = itertools.count(0.0, 0.5)
     result = bench(
-        folder.models, read_reference(folder.reference), SETTINGS, clock=ticks.__next__
+        folder.models, folder.read_reference(), SETTINGS, clock=ticks.__next__
     )
     assert result.runtime == "onnxruntime"
     assert result.schedule.method == "star"
@@ -93,7 +93,7 @@ def test_a_failed_gpu_timing_keeps_the_finished_table(
     monkeypatch.setattr(bench_module, "runtime_for", lambda *_: engines)
     monkeypatch.setattr(bench_module, "_engines", lambda *_: object())
     monkeypatch.setattr(bench_module, "_by_gpu", fails)
-    result = bench(folder.models, read_reference(folder.reference), SETTINGS)
+    result = bench(folder.models, folder.read_reference(), SETTINGS)
     assert [batch.batch for batch in result.batches] == [1, 2]
     assert result.gpu == ()
     assert result.gpu_failure == "m.engine | got no memory | need a run on the GPU"
@@ -103,7 +103,7 @@ def test_a_failed_gpu_timing_keeps_the_finished_table(
 def test_a_runtime_without_profiles_has_no_breakdown(tmp_path: Path) -> None:
     write_folder(tmp_path)
     folder = read_folder(tmp_path)
-    reference = read_reference(folder.reference)
+    reference = folder.read_reference()
     openvino = RunSettings(runtime="openvino")
     result = bench(folder.models, reference, SETTINGS, runtime=openvino)
     assert result.runtime == "openvino"

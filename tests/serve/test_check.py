@@ -7,6 +7,7 @@ import numpy as np
 import onnx
 import pytest
 
+from exporter.core.base.errors import ParityError
 from exporter.core.base.records import Pair
 from exporter.core.base.targets import (
     ONNXRUNTIME,
@@ -35,6 +36,21 @@ def test_a_folder_as_it_was_left(tmp_path: Path, input_kind: InputKind) -> None:
     assert [layer.layer for layer in result.parity.pruned.layers] == [2, 4]
     assert result.parity.dense.layers == ()
     assert result.parity.pruned.images == result.parity.dense.images == 4
+
+
+@pytest.mark.ort
+@pytest.mark.parametrize("lacks", ["keep", "keep_02", "score", "score_04", "logits"])
+def test_a_reference_that_lacks_something_does_not_pass(
+    tmp_path: Path, lacks: str
+) -> None:
+    """Without the decisions of a layer, its checks would compare nothing."""
+    write_folder(tmp_path)
+    with np.load(tmp_path / "reference.npz") as arrays:
+        content = {name: arrays[name] for name in arrays if lacks not in name}
+    np.savez(tmp_path / "reference.npz", **content)
+    save_all_checksums(tmp_path)
+    with pytest.raises(ParityError):
+        check_folder(tmp_path, RunSettings(threads=1))
 
 
 def test_the_runtime_is_the_target_s(tmp_path: Path) -> None:

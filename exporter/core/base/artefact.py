@@ -14,9 +14,9 @@ import numpy as np
 
 import exporter
 from exporter.core.base.canonical_json import from_json, to_json
-from exporter.core.base.errors import ArtefactError, ModelError, RecipeError
+from exporter.core.base.errors import ArtefactError, as_written
 from exporter.core.base.onnx_file import EXPECTED, load_onnx
-from exporter.core.base.records import ModelSpec, Output, Pair, Preprocessing, Schedule
+from exporter.core.base.records import ModelSpec, Output, Pair, Schedule
 from exporter.core.base.targets import Target, target_named
 from exporter.core.base.tensor_names import (
     ALL_INSTRUMENTED,
@@ -32,8 +32,6 @@ if TYPE_CHECKING:
 ArrayT = TypeVar("ArrayT", np.ndarray[Any, Any], "Tensor")
 
 KEY_PREFIX = "star_export."
-# A file without one of these keys is not from star-export, or from an earlier version.
-REQUIRED = ("model", "schedule", "target", "weights_sha256", "input_kind")
 
 # ONNX's types of weights → the precision that one weight of the type makes that of the model, the lowest first.
 PRECISIONS = {
@@ -171,9 +169,15 @@ def to_metadata(artefact: Artefact) -> dict[str, str]:
 
 def from_metadata(metadata: Mapping[str, str], source: str) -> Artefact:
     """Read the metadata that `to_metadata` wrote; errors name `source`."""
-    values = _own_entries(metadata, source)
-    try:
-        artefact = Artefact(
+    values = {
+        key.removeprefix(KEY_PREFIX): value
+        for key, value in metadata.items()
+        if key.startswith(KEY_PREFIX)
+    }
+    if not values:
+        raise ArtefactError(source, "a model without star-export's metadata", EXPECTED)
+    with as_written(source):
+        return Artefact(
             spec=from_json(ModelSpec, values["model"], source=source),
             schedule=from_json(Schedule, values["schedule"], source=source),
             target=target_named(values["target"]),
@@ -182,59 +186,6 @@ def from_metadata(metadata: Mapping[str, str], source: str) -> Artefact:
             weights_sha256=values["weights_sha256"],
             refit_of=values.get("refit_of", ""),
             in_fp32=tuple(values.get("in_fp32", "").splitlines()),
-        )
-    except (ModelError, RecipeError) as error:  # a word that this version does not know
-        got = f"{error.subject} {error.got}"
-        raise ArtefactError(source, got, error.expected) from None
-    digest = hashlib.sha256(values["schedule"].encode()).hexdigest()
-    if values.get("schedule_sha256") != digest:
-        got = "a schedule that was changed"
-        raise ArtefactError(source, got, "the one that it was compiled with")
-    _check_shape(artefact, source)
-    _check_derived(artefact, values, source)
-    return artefact
-
-
-def _own_entries(metadata: Mapping[str, str], source: str) -> dict[str, str]:
-    """Return the entries of ours, without their prefix; ArtefactError unless this version wrote them."""
-    values = {
-        key.removeprefix(KEY_PREFIX): value
-        for key, value in metadata.items()
-        if key.startswith(KEY_PREFIX)
-    }
-    if not values:
-        raise ArtefactError(source, "a model without star-export's metadata", EXPECTED)
-    if not values.keys() >= set(REQUIRED):
-        got = f"a file of star-export {values.get('version', 'unknown')}"
-        hint = "compile it again; --calibration accepts the earlier calibration"
-        raise ArtefactError(source, got, f"one of {exporter.__version__}", hint)
-    return values
-
-
-def _check_derived(artefact: Artefact, values: Mapping[str, str], source: str) -> None:
-    """Raise ArtefactError if what other programs read of the file contradicts its model or its schedule."""
-    edited, text = "", values.get("preprocessing")
-    if values.get("method", artefact.method) != artefact.method:
-        edited = "method"
-    elif text is not None:
-        preprocessing = from_json(Preprocessing, text, source=source)
-        if preprocessing != artefact.spec.preprocessing:
-            edited = "preprocessing"
-    if edited:
-        got = f"metadata that was edited: {edited}"
-        raise ArtefactError(source, got, "that of its model and schedule")
-
-
-def _check_shape(artefact: Artefact, source: str) -> None:
-    """Raise ArtefactError unless the schedule has the model's layers and patches."""
-    spec, schedule = artefact.spec, artefact.schedule
-    rates = len(schedule.rates)
-    counts = len(schedule.keep)
-    patches = schedule.num_patches
-    if (rates, counts, patches) != (spec.depth, spec.depth, spec.num_patches):
-        got = f"a schedule of {rates} rates and {counts} counts for {patches} patches"
-        raise ArtefactError(
-            source, got, f"one for {spec.depth} layers and {spec.num_patches} patches"
         )
 
 

@@ -5,6 +5,7 @@ paths. The same inputs therefore give the same bytes.
 """
 
 import json
+import math
 import os
 import re
 from contextlib import suppress
@@ -62,14 +63,27 @@ def read_json(path: Path) -> Any:
 
     Raises:
         OSError: The file cannot be read.
-        ValueError: It is not JSON, is nested too deeply, or has a key twice, of which Python would take the last.
+        ValueError: It is not JSON, is nested too deeply, has a number that is none, or a key twice, of which Python
+            would take the last.
     """
+    text = regular(path).read_text(encoding="utf-8")
     try:
         return json.loads(
-            regular(path).read_text(encoding="utf-8"), object_pairs_hook=_unique
+            text,
+            object_pairs_hook=_unique,
+            parse_float=_finite,
+            parse_constant=_finite,
         )
     except RecursionError:
         raise ValueError("nested too deeply") from None
+
+
+def _finite(text: str) -> float:
+    """Return a number of JSON, which has no other: Python also reads NaN, and 1e999 as infinity."""
+    number = float(text)
+    if not math.isfinite(number):
+        raise ValueError(f"{text}, which is no number")
+    return number
 
 
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

@@ -6,8 +6,12 @@ Any other exception is a bug and keeps its stack trace.
 
 import importlib
 import reprlib
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+
+import exporter
 
 # Characters of another library's message that a line of ours quotes.
 LONGEST = 160
@@ -98,6 +102,22 @@ def imported(module: str, library: str, extra: str) -> Any:
         return importlib.import_module(module)
     except ImportError:
         raise MissingDependencyError(library, extra) from None
+
+
+@contextmanager
+def as_written(place: str | Path) -> Iterator[None]:
+    """Within the `with`, whatever goes wrong with a file of ours is one sentence: nobody looks for what changed it.
+
+    That an export folder is whole, its checksums say.
+    """
+    try:
+        yield
+    except MissingDependencyError:
+        raise
+    except Exception as error:
+        got = error.got if isinstance(error, UserError) else reason_of(error)
+        expected = f"the file as star-export {exporter.__version__} wrote it"
+        raise ArtefactError(place, got, expected, "make it again") from None
 
 
 def reason_of(error: BaseException) -> str:

@@ -348,6 +348,13 @@ def compare_lowered(
 
     `precision` is that of the model's products, by default the target's.
     """
+    decided = keep_layers(_by_name(models.reference.outputs))
+    if decided != artefact.schedule.pruning_layers:
+        got, expected = (
+            f"decisions of the layers {list(layers)}"
+            for layers in (decided, artefact.schedule.pruning_layers)
+        )
+        raise ParityError(models.reference.name, got, expected)
     tolerance = TOLERANCES[precision or artefact.target.precision]
     pairs = scorer_named(artefact.schedule.scorer).pairs
     return compare(models, batches, tolerance, artefact.schedule.masses, pairs=pairs)
