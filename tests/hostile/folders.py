@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 import onnx
 
-from exporter.core.base.tensor_names import RAW_IMAGES
 from exporter.serve.export_folder import (
     CHECKSUMS,
     MODEL,

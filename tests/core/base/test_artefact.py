@@ -74,7 +74,7 @@ WRITTEN = rf"need the file as star-export {re.escape(exporter.__version__)} wrot
     [
         ("target", None, "no 'target'"),  # version 0.1 said less
         ("target", "abacus", "'abacus'"),
-        ("schedule", "{", "JSON is malformed"),
+        ("schedule", "{", "truncated"),
         ("model", "null", "Expected"),
         ("layout", "folded", "'folded'"),
     ],
