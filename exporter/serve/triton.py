@@ -13,7 +13,12 @@ from exporter.core.base.canonical_json import to_json
 from exporter.core.base.errors import ArtefactError
 from exporter.core.base.files import folder_beside
 from exporter.core.base.large_onnx import files_of
-from exporter.core.base.targets import ONNXRUNTIME_CPU, RUNTIMES, Target
+from exporter.core.base.targets import (
+    ONNXRUNTIME_CPU,
+    OPENVINO_CPU,
+    RUNTIMES,
+    Target,
+)
 from exporter.core.base.tensor_names import (
     IMAGES,
     token_count_name,
@@ -47,12 +52,7 @@ def write_repository(folder: Path, out: Path, settings: ServeSettings) -> Served
     export = read_for(folder, out)
     artefact = export.models.pruned
     backend = _backend(folder, export.target, settings)
-    if export.target.dynamic and settings.max_batch > 1:
-        logger.warning(
-            "%s: an answer depends, within rounding, on the images that Triton puts beside it; accuracy is that "
-            "of images one by one (--max-batch 1 serves them so)",
-            export.target.name,
-        )
+    _warn(export.target, backend, settings)
     names, manifests = [], []
     with folder_beside(out) as aside:
         for onnx in (export.models.dense.path, export.models.pruned.path):
@@ -76,6 +76,23 @@ def write_repository(folder: Path, out: Path, settings: ServeSettings) -> Served
                 (place / LABELS).write_text(labels_text(artefact), encoding="utf-8")
             names.append(place.name)
     return Served(tuple(out / name for name in names), _command(out, manifests))
+
+
+def _warn(target: Target, backend: str, settings: ServeSettings) -> None:
+    """Say where answers may differ from those that were checked."""
+    if target.dynamic and settings.max_batch > 1:
+        logger.warning(
+            "%s: an answer depends, within rounding, on the images that Triton puts beside it; accuracy is that "
+            "of images one by one (--max-batch 1 serves them so)",
+            target.name,
+        )
+    if backend == OPENVINO_CPU.name:
+        # Of precisions, it reads HINT_BF16 alone, with YES.
+        logger.warning(
+            "%s: on a CPU with bf16, Triton's OpenVINO computes in bf16, which no config.pbtxt changes "
+            "(--backend onnxruntime computes as the file says)",
+            target.name,
+        )
 
 
 def labels_text(artefact: Artefact) -> str:

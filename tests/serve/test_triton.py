@@ -221,3 +221,15 @@ def test_inspect_reads_an_engine_by_its_manifest(tmp_path: Path) -> None:
         described = inspect_artefact(path)
         assert described["kind"] == kind
         assert described["settings"]["batches"] == [1, 8, 32]
+
+
+def test_a_line_says_that_triton_cannot_keep_openvino_from_bf16(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    write_folder(tmp_path / "folder", OPENVINO)
+    write_repository(tmp_path / "folder", tmp_path / "a", ServeSettings())
+    assert any("--backend onnxruntime" in message for message in caplog.messages)
+    caplog.clear()
+    settings = ServeSettings(backend="onnxruntime")
+    write_repository(tmp_path / "folder", tmp_path / "b", settings)
+    assert not caplog.messages
