@@ -125,9 +125,6 @@ def _assert_pair(told: Any, names: Any, first: Any, second: Any) -> None:
     assert told["agreement"] == pytest.approx(accuracy_score(first, second))
     points = 100 * (accuracy_score(names, first) - accuracy_score(names, second))
     assert told["loss_points"] == pytest.approx(points)
-    if lost + gained:
-        p_value = binomtest(lost, lost + gained).pvalue
-        assert told["mcnemar_p"] == pytest.approx(p_value)
 
 
 def _assert_folder(afternoon: Afternoon, report: Any, out: Path) -> list[str]:

@@ -136,7 +136,7 @@ def question_of(export: ExportFolder, place: Path, *, dense: bool) -> Question:
     preprocessing = lowered.spec.preprocessing
     if preprocessing.crop_pct != 1:
         raise SystemExit(
-            f"{lowered.path} | got {preprocessing.words} | need a crop_pct of 1"
+            f"{lowered.path} | got a crop_pct of {preprocessing.crop_pct:g} | need 1"
         )
     shutil.rmtree(models, ignore_errors=True)
     write_model(lowered, models / NAME)

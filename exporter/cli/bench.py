@@ -1,13 +1,13 @@
 """Measure the throughput of the dense and the pruned model at several batch sizes, and the time per operator.
 
 Takes an export folder or two ONNX files. Both models run in turns in one process, on real images. The pruned model
-is reported as faster only if both quartiles of the per-round speed-ups are above 1.
+is called faster only if both quartiles of the per-round speed-ups are above 1.
 """
 
 import argparse
 import shlex
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from exporter.cli.flags import add_file, add_folder
@@ -25,8 +25,9 @@ from exporter.core.base.records import Pair
 from exporter.core.base.targets import ONNXRUNTIME_CPU
 from exporter.engines.choice import RunSettings
 from exporter.engines.clocks import Clocks
-from exporter.measure.batch_sweep import AtBatch, BenchSettings, break_even
-from exporter.measure.benchmark import Comparison, EngineRuns, Throughput, ms_words
+from exporter.measure.batch_sweep import AtBatch, BenchSettings
+from exporter.measure.benchmark import Comparison, EngineRuns, Throughput
+from exporter.report.words import headline, milliseconds, sentence
 from exporter.serve.bench import Bench, bench
 from exporter.serve.export_folder import (
     REFERENCE,
@@ -34,7 +35,7 @@ from exporter.serve.export_folder import (
     read_reference,
 )
 
-# What a pruned model has against the dense one.
+# What a pruned model has against the unpruned one.
 COMPARED = ("speed-up", "quartiles")
 COLUMNS = ("batch", "img/s", "GPU ms", "p99", "in", "out", *COMPARED)
 
@@ -92,6 +93,7 @@ def _print(result: Bench) -> None:
     saved = f"{1 - pruned / dense:.1%} of the dense file's multiply-adds saved"
     title = f"{result.model}, {schedule_words(result.schedule, saved)}: {gmacs}"
     columns = ("batch", "img/s", "median ms", "p99 ms", *COMPARED)
+    print_lines([sentence(headline(result.batches))])
     print_table(title, columns, [row for at in result.batches for row in _rows(at)])
     if parts := [at.breakdown_ms for at in result.batches if at.breakdown_ms]:
         batches = [f"batch {at.batch}" for at in result.batches]
@@ -99,7 +101,7 @@ def _print(result: Bench) -> None:
         rows = []
         for name in parts[0].dense:
             times = [
-                f"{ms_words(part.dense[name])} → {ms_words(part.pruned[name])}"
+                f"{milliseconds(part.dense[name])} → {milliseconds(part.pruned[name])}"
                 for part in parts
             ]
             rows.append((name, *times))
@@ -111,7 +113,7 @@ def _print(result: Bench) -> None:
 
 def _rows(at: AtBatch, *, sliced: bool = True) -> Iterator[tuple[str, ...]]:
     batch = at.batch
-    yield f"{batch}, dense", *_speed(at.throughput.dense), "", ""
+    yield f"{batch}, unpruned", *_speed(at.throughput.dense), "", ""
     yield (
         f"{batch}, pruned",
         *_speed(at.throughput.pruned),
@@ -128,8 +130,8 @@ def _speed(time: Throughput) -> tuple[str, ...]:
     if runs is None:
         return (
             f"{time.images_per_s:.1f}",
-            ms_words(time.median_ms),
-            ms_words(time.p99_ms),
+            milliseconds(time.median_ms),
+            milliseconds(time.p99_ms),
         )
     times_ms = (time.median_ms, time.p99_ms, runs.copy_in_ms, runs.copy_out_ms)
     return f"{time.images_per_s:.1f}", *(f"{ms:.3f}" for ms in times_ms)
@@ -141,7 +143,6 @@ def _lines(result: Bench) -> Iterator[str]:
         yield from _selection_line(at, "selection cost")
     if result.runtime == ONNXRUNTIME_CPU.name and result.lacks_selection:
         yield "selection cost: not measured here, where the libraries that export models are not installed"
-    yield break_even_words(result.batches)
     yield "speed-up: the median of what each round gives, not the ratio of two medians"
     hardware, settings = result.hardware, result.settings
     threads, cpus = "one thread per physical core", f"{hardware.usable_cpus} CPUs"
@@ -173,8 +174,9 @@ def _selection_line(at: AtBatch, subject: str) -> Iterator[str]:
 
 
 def print_gpu_time(result: Bench) -> None:
-    """Print the table, the clock rates and the trtexec commands."""
+    """Print what pruning gains, the table, the clock rates and the trtexec commands."""
     title = f"GPU time by {result.gpu[0].throughput.dense.clock}: compute and the copies in and out, in ms"
+    print_lines([sentence(f"in GPU time, {headline(result.gpu)}")])
     print_table(
         title, COLUMNS, [row for at in result.gpu for row in _rows(at, sliced=False)]
     )
@@ -193,15 +195,7 @@ def _outcome_line(at: AtBatch) -> str:
     efficiency = (
         f"efficiency {compared.efficiency:.2f} (1: time falls as the multiply-adds do)"
     )
-    return f"batch {at.batch}: {compared.outcome}, {efficiency}"
-
-
-def break_even_words(measured: Sequence[AtBatch]) -> str:
-    """Return a sentence that names the break-even batch."""
-    least = break_even(measured)
-    if least is None:
-        return "pruning is not shown to be faster at the largest batch measured"
-    return f"pruning is faster from batch {least} on, of those measured"
+    return f"batch {at.batch}: {efficiency}"
 
 
 def clock_words(clocks: Clocks) -> str:
@@ -236,7 +230,6 @@ def _gpu_lines(result: Bench) -> Iterator[str]:
                     f"{name} {ms:.3f}" for name, ms in parts.items() if ms
                 )
                 yield f"{role} at batch {at.batch}, ms by class: {times}"
-    yield f"in GPU time, {break_even_words(result.gpu)}"
     yield "trtexec commands that build and time the same engines:"
     yield from (
         f"  {shlex.join(runs.line)}" for at in result.gpu for _, runs in _runs_of(at)

@@ -22,10 +22,10 @@ from exporter.core.base.errors import ArtefactError, RecipeError
 from exporter.core.base.settings import sections_of
 from exporter.core.schedule.policy import resolve
 from exporter.core.schedule.prune import Prune
-from exporter.core.verify.record import explain
 from exporter.engines.choice import RunSettings
 from exporter.jobs.network import A_FOLDER, Network
 from exporter.jobs.recipe import Lowering, Recipe, needed
+from exporter.report.parity_words import explain
 
 if TYPE_CHECKING:
     from exporter.core.base.artefact import Artefact

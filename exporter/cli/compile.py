@@ -37,12 +37,12 @@ from exporter.cli.output import (
 from exporter.cli.setting_flags import add_flags
 from exporter.core.base.errors import RecipeError
 from exporter.core.base.vocabulary import Method
-from exporter.core.verify.record import explain
 from exporter.jobs.checks import check_compile, recipes_of
 from exporter.jobs.network import Network
 from exporter.jobs.recipe import Recipe
 from exporter.measure.batch_sweep import AS_IT_CAME
-from exporter.measure.loss import points_words
+from exporter.report import words
+from exporter.report.parity_words import explain
 from exporter.report.record import Report
 
 EXAMPLES = (
@@ -57,6 +57,8 @@ RESUMES = True
 
 # Where the arguments have the method, or several with commas.
 METHOD = "prune.method"
+# The row of the dense file.
+UNPRUNED = "unpruned"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -108,15 +110,17 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def print_reports(by_method: Mapping[Method, Report], out: Path) -> None:
-    """Print a row for the user's model, the dense one and each method, then what else was measured."""
+    """Print what each method gains and costs, a row for each model, then what else was measured."""
     reports = list(by_method.values())
     first, alone, columns = reports[0], len(reports) == 1, _cells(reports[0])
-    table = [_row("dense", columns, "dense")]
+    table = [_row(UNPRUNED, columns, "dense")]
     if first.in_fp32 or first.original or first.gmacs.as_it_came > first.gmacs.dense:
         table.insert(0, _row(AS_IT_CAME, columns, AS_IT_CAME))
     for method, report in by_method.items():
         table.append(_row(method, _cells(report), "pruned"))
-    print_lines(f"{report.schedule.method}: {report.sentence}" for report in reports)
+    print_lines(
+        f"{method}: {words.sentences(report)}" for method, report in by_method.items()
+    )
     saved = f"{first.gmacs.saved:.1%} of your model's multiply-adds saved"
     how = schedule_words(first.schedule, saved) if alone else first.target
     batch = f", batch {first.batch}" if first.speed else ""
@@ -134,45 +138,47 @@ def _row(name: str, columns: Mapping[str, Mapping[str, str]], role: str) -> list
 
 
 def _cells(report: Report) -> dict[str, dict[str, str]]:
-    """Return what was measured, by column and model; losses and speed-ups are against the user's model, in fp32."""
-    gmacs, loss, fp32 = report.gmacs, report.loss, report.in_fp32
+    """Return what was measured, by column and model; points are against the user's model, in fp32."""
+    gmacs, pair, fp32 = report.gmacs, report.loss, report.in_fp32
     macs = {AS_IT_CAME: gmacs.as_it_came, "dense": gmacs.dense, "pruned": gmacs.pruned}
     cells = {"GMACs": {role: f"{count:.3f}" for role, count in macs.items()}}
     if report.accuracy:
         cells["top-1"] = {
             role: f"{part.top1:.2%}" for role, part in vars(report.accuracy).items()
         }
-        # Of a target in fp32 the dense file is measured alone: it computes your model, to rounding.
+        # Of a target in fp32 the unpruned file is measured alone: it computes your model, to rounding.
         came = fp32 and fp32.accuracy
-        cells["top-1"][AS_IT_CAME] = f"{came.top1:.2%}" if came else "as dense"
-    if loss and loss.loss_points is not None:
-        lost = {"pruned": points_words(loss.loss_points)}
+        cells["top-1"][AS_IT_CAME] = f"{came.top1:.2%}" if came else "as below"
+    if pair and pair.loss_points is not None:
+        changes = {"pruned": words.points(pair.loss_points)}
         if fp32:
-            lost["dense"] = points_words(report.precision_loss)
-        cells["points"] = lost
-    elif loss:
-        cells["same class"] = {"pruned": f"{loss.agreement:.2%}"}
-    if report.agreement:
-        cells["cosine"] = {"pruned": report.agreement.words}
-    if report.deviations:
-        cells[report.deviations.column] = {"pruned": report.deviations.words}
+            changes["dense"] = words.points(report.precision_loss)
+        cells["points"] = changes
+    elif pair:
+        cells["same class"] = {"pruned": f"{pair.agreement:.2%}"}
+    for measured in (report.agreement, report.deviations):
+        if measured:
+            said = words.likeness(measured)
+            cells[said.column] = {"pruned": said.value}
     return cells | _speed_cells(report)
 
 
 def _speed_cells(report: Report) -> dict[str, dict[str, str]]:
-    """Return the columns of speed, where it was measured."""
-    if report.speed is None:
+    """Return the columns of speed, where it was measured: over the unpruned export, and over the user's model."""
+    at = report.speed
+    if at is None:
         return {}
-    times = dict(vars(report.speed.throughput))
-    gains = {"pruned": report.speed_up}
-    if original := report.original:
-        times[AS_IT_CAME], gains["dense"] = original.throughput, original.gain.dense
-    return {
-        "images/s": {role: f"{time.images_per_s:.1f}" for role, time in times.items()},
-        "speed-up": {
-            role: f"{gain.median:.2f}" for role, gain in gains.items() if gain
-        },
+    times = dict(vars(at.throughput))
+    gains = {"× unpruned": {"pruned": at.speed_up}}
+    if original := at.as_it_came:
+        times[AS_IT_CAME] = original.throughput
+        gains["× yours"] = vars(original.gain)
+    rates = {role: f"{time.images_per_s:.1f}" for role, time in times.items()}
+    ratios = {
+        column: {role: f"{gain.median:.2f}" for role, gain in by_role.items()}
+        for column, by_role in gains.items()
     }
+    return {"images/s": rates, **ratios}
 
 
 def _print_use(report: Report) -> None:
@@ -190,7 +196,7 @@ def _print_use(report: Report) -> None:
 def _lines(reports: Sequence[Report]) -> Iterator[str]:
     """Yield images and parity, and what fine-tuning recorded of the weights, the last one first."""
     first = reports[0]
-    images = f"images: {first.preprocessing.words}, by {first.sources.preprocessing}"
+    images = f"images: {words.preprocessing(first.preprocessing)}, by {first.sources.preprocessing}"
     yield from wrap(images, 80, subsequent_indent="  ")
     for parity in (first.parity.dense, *(report.parity.pruned for report in reports)):
         yield explain(parity)[0]
@@ -198,17 +204,21 @@ def _lines(reports: Sequence[Report]) -> Iterator[str]:
         yield "measured on noise, not on photos: --images DIR adds accuracy, and agreement on images"
     yield from dict.fromkeys(line for report in reports for line in _skipped(report))
     for report in reports:
-        method = report.schedule.method
-        if report.speed:
-            yield _speed_line(report)
-        if report.loss and report.loss.words:
-            yield f"{method}, points of top-1: {report.loss.words}"
-        if report.refit:
-            yield f"{method}, refit: {report.refit.words}"
-        for name, value in (report.likeness.rows if report.likeness else {}).items():
-            yield f"{method}, {name}: {value}"
+        yield from (f"{report.schedule.method}, {line}" for line in _measured(report))
     for tuned in first.tuned.every if first.tuned else ():
-        yield f"as fine-tuned, points of top-1: {tuned.loss.words}, {tuned.words}"
+        yield f"as fine-tuned: {words.loss(tuned.loss)}, {words.tuned(tuned)}"
+
+
+def _measured(report: Report) -> Iterator[str]:
+    """Yield what the sentence and the table do not say of a model."""
+    if at := report.speed:
+        quartiles = words.interval(at.speed_up.quartiles)
+        yield f"speed-up over the unpruned export on {words.timed_on(report)}: quartiles {quartiles}"
+    if report.refit:
+        yield f"refit: {words.refit(report.refit)}"
+    if report.likeness:
+        for name, value in words.likeness(report.likeness).rows.items():
+            yield f"{name}: {value}"
 
 
 def _skipped(report: Report) -> Iterator[str]:
@@ -218,19 +228,8 @@ def _skipped(report: Report) -> Iterator[str]:
 
 def _lines_of_one(report: Report) -> Iterator[str]:
     """Yield what the table has no place for."""
-    if report.loss and report.loss.words and report.tuned:
+    if report.loss and report.loss.loss_points is not None and report.tuned:
         yield "points are against the fine-tuned weights, unpruned"
     if report.pair and report.accuracy:  # without labels, the table has it
-        yield f"agreement: the same class as from the dense model on {report.pair.agreement:.2%} of the images"
-
-
-def _speed_line(report: Report) -> str:
-    """Return the speed-up over the user's model, with its quartiles and what ran both."""
-    gain = report.speed_up
-    assert gain is not None
-    low, high = gain.quartiles
-    name, fp32 = report.schedule.method, " in fp32" if report.in_fp32 else ""
-    return (
-        f"{name}: {gain.outcome}, {gain.median:.2f} × your model{fp32} on {report.timed_on} "
-        f"(quartiles {low:.2f} to {high:.2f})"
-    )
+        same = f"{report.pair.agreement:.2%} of the images"
+        yield f"the same class as from the unpruned {words.export(report)} on {same}"

@@ -26,8 +26,9 @@ from exporter.core.base.errors import RecipeError
 from exporter.engines.choice import RunSettings
 from exporter.jobs.network import Network
 from exporter.jobs.recipe import EvalSettings, Recipe
-from exporter.measure.loss import PairResult, points_words
+from exporter.measure.loss import PairResult
 from exporter.processes import processes
+from exporter.report import words
 
 if TYPE_CHECKING:
     from exporter.jobs.evaluate import Evaluation
@@ -153,24 +154,24 @@ def _lines(result: "Evaluation") -> Iterator[str]:
     if result.pair is not None:
         yield from _pair_lines(result.pair)
     if (likeness := result.likeness) is not None:
-        yield f"{likeness.images} images: {likeness.title} {likeness.words}"
-        yield from (f"{name}: {value}" for name, value in likeness.rows.items())
+        said = words.likeness(likeness)
+        yield f"{likeness.images} images: {said.title} {said.value}"
+        yield from (f"{name}: {value}" for name, value in said.rows.items())
 
 
 def _pair_lines(pair: PairResult) -> Iterator[str]:
     interval = percent_interval(pair.agreement_interval)
     yield f"agreement: the same class on {pair.agreement:.2%} of the images (95 % {interval})"
-    if pair.loss_bound_points is None:
+    if pair.loss_points is None:
         yield "accuracy is not measured: the images have no labels"
         return
-    yield f"{pair.second}, {pair.outcome}: {pair.words}"
-    yield f"with 95 % confidence no worse than {points_words(pair.loss_bound_points)}"
-    yield f"{pair.lost} images lost, {pair.gained} won: McNemar p = {pair.mcnemar_p:.3g}"
+    yield f"{pair.second}: {words.loss(pair)}"
+    yield f"only {pair.first} is right on {pair.lost} images, only {pair.second} on {pair.gained}"
     by_change = sorted(pair.classes, key=lambda result: -abs(result.change))
-    words = [
+    changes = [
         f"{result.name} {result.change:+d} of {result.images}"
         for result in by_change[:MOST_CLASSES]
         if result.change
     ]
-    if words:
-        yield f"classes that change most: {', '.join(words)}"
+    if changes:
+        yield f"classes that change most: {', '.join(changes)}"

@@ -33,7 +33,7 @@ from exporter.cli.setting_flags import add_flags
 from exporter.jobs.checks import check_finetune
 from exporter.jobs.network import Network, check_weights
 from exporter.jobs.recipe import Recipe
-from exporter.measure.loss import points_words
+from exporter.report.words import points
 
 if TYPE_CHECKING:
     from exporter.jobs.finetune import FinetuneResult
@@ -96,9 +96,9 @@ def _print(result: "FinetuneResult") -> None:
     }
     rows = []
     for name, (accuracy, lost) in models.items():
-        points = "" if lost is None else points_words(lost)
+        change = "" if lost is None else points(lost)
         rows.append(
-            (name, f"{accuracy.top1:.2%}", percent_interval(accuracy.interval), points)
+            (name, f"{accuracy.top1:.2%}", percent_interval(accuracy.interval), change)
         )
     title = f"{result.model}, {schedule_words(result.schedule)}: {result.dense.images} images"
     print_table(title, ("model", "top-1", "95 % interval", "points"), rows)

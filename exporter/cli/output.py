@@ -39,9 +39,14 @@ def percent_interval(interval: Interval) -> str:
     return f"{low:.2%} to {high:.2%}"
 
 
+def rho_words(schedule: Schedule) -> str:
+    """Return a schedule's rho, to be written behind something else; "" where it has none."""
+    return "" if schedule.rho is None else f", rho {schedule.rho:.4g}"
+
+
 def schedule_words(schedule: Schedule, saved: str = "") -> str:
     """Return how a schedule prunes, in short, and how much: what is saved, in words, else its rho."""
-    amount = f", {saved}" if saved else schedule.rho_words
+    amount = f", {saved}" if saved else rho_words(schedule)
     return f"{schedule.method}, {schedule.reduce}{amount}"
 
 

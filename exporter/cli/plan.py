@@ -20,7 +20,7 @@ from exporter.cli.flags import (
     print_schedule,
     recipe_of,
 )
-from exporter.cli.output import show
+from exporter.cli.output import rho_words, show
 from exporter.cli.setting_flags import add_flags
 from exporter.core.base.canonical_json import read_json, save_json
 from exporter.core.base.errors import ArtefactError, RecipeError, reason_of
@@ -91,7 +91,7 @@ def run(arguments: argparse.Namespace) -> int:
         "gmacs_scoring": pruned.scoring / 1e9,
     }
     title = (
-        f"{spec.name}{schedule.rho_words}: {came.gmacs:.3f} → {pruned.gmacs:.3f} GMACs"
+        f"{spec.name}{rho_words(schedule)}: {came.gmacs:.3f} → {pruned.gmacs:.3f} GMACs"
     )
     if came != dense:
         title += f" ({dense.gmacs:.3f} by the last layer alone)"

@@ -27,11 +27,12 @@ from exporter.cli.output import (
 )
 from exporter.cli.setting_flags import add_flags, from_flags
 from exporter.core.base.files import writable_folder
+from exporter.core.base.targets import ONNXRUNTIME
 from exporter.core.base.vocabulary import Status
 from exporter.core.schedule.prune import Prune
 from exporter.jobs.network import Network
 from exporter.jobs.recipe import PRUNE, Recipe
-from exporter.measure.loss import points_words
+from exporter.report import words
 from exporter.tuning.choice import (
     USUAL,
     Judged,
@@ -61,8 +62,9 @@ COLUMNS = (
     "model",
     "target",
     "img/s",
-    "gain",
+    "× unpruned",
     "quartiles",
+    "× fp32",
     "points",
     "with two errors",
     "same class",
@@ -126,7 +128,7 @@ def _print(result: TuneResult) -> None:
     rows = []
     for name, rate in result.unpruned.items():
         if f"unpruned, {name}" not in timed:
-            rows.append(("unpruned", name, f"{rate:.1f}", *[""] * 7))
+            rows.append(("unpruned", name, f"{rate:.1f}", *[""] * 8))
     for point in result.tried:
         rows.append(_row(point, "chosen" if point == result.choice else ""))
     images = f"{result.images} images to choose by"
@@ -137,15 +139,14 @@ def _print(result: TuneResult) -> None:
 
 
 def _row(point: Point, mark: str) -> tuple[str, ...]:
-    low, high = point.gain.quartiles
-    speed = (
-        f"{point.images_per_s:.1f}",
-        f"{point.gain.median:.2f} ×",
-        f"{low:.2f} to {high:.2f}",
-    )
+    pruning = ("", "")
+    if point.candidate.prune is not None:
+        quartiles = words.interval(point.speed_up.quartiles)
+        pruning = (f"{point.speed_up.median:.2f}", quartiles)
+    speed = (f"{point.images_per_s:.1f}", *pruning, f"{point.gain.median:.2f}")
     loss = (
-        points_words(point.loss_points),
-        points_words(point.margin_points),
+        words.points(point.loss_points),
+        words.points(point.margin_points),
         f"{point.loss.agreement:.2%}",
     )
     size = f"{point.timed.file_bytes / 1e6:.1f}"
@@ -173,7 +174,7 @@ def _lines(result: TuneResult) -> Iterator[str]:
         after = min(faster, key=lambda point: point.images_per_s, default=None)
         if after is not None:
             speed = f"{after.images_per_s:.1f} images/s"
-            loss = f"{points_words(after.loss_points)} (points)"
+            loss = f"{words.points(after.loss_points)} points"
             yield f"the next faster one: {after.candidate.label}: {speed}, {loss} on the images to choose by"
         yield f"recipe: {result.recipe}"
     yield from skipped_lines(
@@ -185,13 +186,24 @@ def _lines(result: TuneResult) -> Iterator[str]:
 
 def _chosen(choice: Point, judged: Judged) -> str:
     loss = judged.loss
-    speed = f"{choice.images_per_s:.1f} images/s, {choice.gain.median:.2f} ×"
     return (
-        f"chosen: {choice.candidate.label}: {speed} the unpruned fp32 model on ONNX Runtime. On {loss.images} "
-        f"images that no choice has read, points of top-1: {points_words(loss.loss_points or 0.0)}, with 95 % "
-        f"confidence no worse than {points_words(loss.loss_bound_points or 0.0)}; {loss.agreement:.2%} have the "
-        f"unpruned model's class: {judged.status}"
+        f"chosen: {choice.candidate.label}: {_speed(choice)}. On {loss.images} images that no choice has read, "
+        f"{words.loss(loss)}; {loss.agreement:.2%} have the unpruned model's class: {judged.status}"
     )
+
+
+def _speed(point: Point) -> str:
+    """Return what pruning gains on the target, then the whole gain in its factors."""
+    whole, by_pruning = point.gain.median, point.speed_up.median
+    base = "the unpruned fp32 export on ONNX Runtime"
+    if point.candidate.prune is None:
+        return f"{point.images_per_s:.1f} images/s, {whole:.2f} × {base}"
+    pruned = f"{words.speed_up(point.speed_up)}, {point.images_per_s:.1f} images/s"
+    if point.candidate.target == ONNXRUNTIME.name:
+        return pruned
+    exported = f"{point.candidate.target} export"
+    made_of = words.factors(whole / by_pruning, by_pruning, exported)
+    return f"{pruned}; {whole:.2f} × {base}: {made_of}"
 
 
 def _unshown(judged: Judged, settings: TuneSettings) -> Iterator[str]:
@@ -203,15 +215,13 @@ def _unshown(judged: Judged, settings: TuneSettings) -> Iterator[str]:
 def _nearest(result: TuneResult) -> str:
     fastest = max(result.tried, key=lambda point: point.gain.median)
     if result.settings.max_drop is None:
-        reached = f"{fastest.median_ms:.3g} ms, {fastest.gain.median:.2f} ×"
+        reached = f"{fastest.median_ms:.3g} ms, {_speed(fastest)}"
         return (
             f"no model is that fast; the fastest: {fastest.candidate.label}: {reached}"
         )
     faster = [point for point in result.tried if point.gain.median > 1] or [fastest]
     near = min(faster, key=lambda point: point.loss_points)
-    margin = f"with two errors {points_words(near.margin_points)}"
-    cost = (
-        f"{near.gain.median:.2f} ×, points: {points_words(near.loss_points)} ({margin})"
-    )
+    margin = f"with two errors {words.points(near.margin_points)}"
+    cost = f"{_speed(near)}; {words.points(near.loss_points)} points ({margin})"
     limit = f"{result.settings.max_drop:g} points"
     return f"no faster model is within {limit}; the nearest: {near.candidate.label}: {cost}"

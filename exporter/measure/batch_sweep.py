@@ -3,7 +3,7 @@
 import logging
 import re
 import time
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
@@ -169,9 +169,7 @@ class AtBatch:
 
     @property
     def speed_up(self) -> Ratio:
-        """The pruned model's speed over the model as it came: the dense one, where that is the same."""
-        if self.as_it_came is not None:
-            return self.as_it_came.gain.pruned
+        """The pruned model's speed over the unpruned one's: same precision, batch, runtime and run."""
         return Ratio(self.comparison.speedup, self.comparison.quartiles)
 
     @classmethod
@@ -236,16 +234,6 @@ def time_batches(
                 clock=clock,
                 on_run=partial(count, batch),
             )
-
-
-def break_even(measured: Sequence[AtBatch]) -> int | None:
-    """Return the least batch size from which every measured size is "faster" pruned; None if there is none."""
-    least = None
-    for at_batch in sorted(measured, key=lambda result: result.batch, reverse=True):
-        if at_batch.comparison.outcome != "faster":
-            break
-        least = at_batch.batch
-    return least
 
 
 def filled_batch(images: Array, batch: int) -> Array:

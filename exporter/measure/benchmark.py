@@ -182,11 +182,6 @@ def summary(
     return Throughput(batch, batch / median * 1e3, median, p99, rounds, clock)
 
 
-def ms_words(ms: float, digits: int = 2) -> str:
-    """Return milliseconds with this many decimals; below one, with two digits that are not 0."""
-    return f"{ms:,.{digits}f}" if ms >= 1 else f"{ms:.2g}"
-
-
 @dataclass(frozen=True)
 class TradePoint:
     """A model's speed, and what it loses against the unpruned model in points, with its 95 % interval if known.

@@ -54,21 +54,6 @@ class Retrieval:
     nearest: int
     precision_at_1: Pair[float] | None = None
 
-    @property
-    def rows(self) -> dict[str, str]:
-        """The values for people, by what they are."""
-        rows = {
-            "same nearest: pruned query in the dense index": f"{self.dense_index_at_1:.2%}",
-            "same nearest: both re-indexed": f"{self.reindexed_at_1:.2%}",
-            f"common among the nearest {self.nearest}, re-indexed": f"{self.reindexed_overlap:.2%}",
-        }
-        if self.precision_at_1 is not None:
-            dense, pruned = self.precision_at_1.dense, self.precision_at_1.pruned
-            rows["nearest of the same class (precision@1)"] = (
-                f"{dense:.2%} → {pruned:.2%}"
-            )
-        return rows
-
 
 @dataclass(frozen=True)
 class Agreement:
@@ -82,26 +67,6 @@ class Agreement:
     embedding_cosine: float
     embedding_cosine_least: float
     retrieval: Retrieval | None = None
-
-    @property
-    def title(self) -> str:
-        """What the words are of."""
-        return "cosine of the embeddings"
-
-    @property
-    def words(self) -> str:
-        """The mean, with the lowest beside it."""
-        return f"{self.embedding_cosine:.4f} (lowest {self.embedding_cosine_least:.4f})"
-
-    @property
-    def sentence(self) -> str:
-        """The words in a sentence."""
-        return f"embeddings at a cosine of {self.words}"
-
-    @property
-    def rows(self) -> dict[str, str]:
-        """What else there is for people, by what it is."""
-        return {} if self.retrieval is None else self.retrieval.rows
 
     @property
     def is_near(self) -> bool:
@@ -137,22 +102,6 @@ class Deviation:
             return 0.0
         return self.mean_difference / self.std if self.std else math.inf
 
-    @property
-    def words(self) -> str:
-        """All of it in a line."""
-        if self.same_side is not None and self.same_side_interval is not None:
-            low, high = self.same_side_interval
-            return f"{self.same_side:.2%} the same (95 % {low:.2%} to {high:.2%})"
-        correlation = "none" if self.correlation is None else f"{self.correlation:.4f}"
-        return (
-            f"{self.mean_difference:.4g} on average, at most {self.largest_difference:.4g} "
-            f"(the value's deviation is {self.std:.4g}); correlation {correlation}"
-        )
-
-
-# The numbers of a head that are listed, those that moved most; JSON has all.
-MOST_LISTED = 5
-
 
 @dataclass(frozen=True)
 class Deviations:
@@ -162,45 +111,14 @@ class Deviations:
     numbers: tuple[Deviation, ...]
 
     @property
-    def title(self) -> str:
-        """What the words are of."""
-        if self.numbers[0].same_side is None:
-            return "mean difference of the values, in their deviations"
-        return "the same labels"
-
-    @property
-    def column(self) -> str:
-        """The title of a narrow column."""
-        return "difference" if self.numbers[0].same_side is None else "same labels"
-
-    @property
-    def words(self) -> str:
-        """The mean over the numbers, with the worst one beside it."""
-        moved = [number.moved for number in self.numbers]
-        mean, most = sum(moved) / len(moved), max(moved)
-        if math.isinf(most):
-            return "not told: the dense model's values do not vary"
-        if self.numbers[0].same_side is None:
-            return f"{mean:.2%} (largest {most:.2%})"
-        return f"{1 - mean:.2%} (lowest {1 - most:.2%})"
-
-    @property
-    def sentence(self) -> str:
-        """The words in a sentence."""
-        if self.numbers[0].same_side is None:
-            return f"values that differ by {self.words} of their deviations"
-        return f"the same labels on {self.words}"
-
-    @property
-    def rows(self) -> dict[str, str]:
-        """Those that moved most for people, by name."""
-        worst = sorted(self.numbers, key=lambda number: -number.moved)
-        return {number.name: number.words for number in worst[:MOST_LISTED]}
+    def by_movement(self) -> list[Deviation]:
+        """The numbers, those that moved most first."""
+        return sorted(self.numbers, key=lambda number: -number.moved)
 
     @property
     def is_near(self) -> bool:
         """Whether no label or value is another for a tenth of the images, or by a tenth of its deviation."""
-        return max(number.moved for number in self.numbers) <= 1 - NEAR
+        return self.by_movement[0].moved <= 1 - NEAR
 
 
 def deviations_of(
@@ -215,9 +133,10 @@ def deviations_of(
     columns = zip(numbers, first.T.astype(float), second.T.astype(float), strict=True)
     deviations = Deviations(len(first), tuple(judge(*column) for column in columns))
     if not deviations.is_near:
-        text = "%s: %s; of %s: %s"
-        worst, words = next(iter(deviations.rows.items()))
-        logger.warning(text, deviations.title, deviations.words, worst, words)
+        worst = deviations.by_movement[0]
+        unit = "of its deviation" if worst.same_side is None else "of the images"
+        text = "%s is not what the dense model says: it moved by %.2f %s"
+        logger.warning(text, worst.name, worst.moved, unit)
     return deviations
 
 

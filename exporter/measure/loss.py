@@ -8,9 +8,7 @@ import numpy as np
 
 from exporter.core.base.intervals import (
     Interval,
-    loss_bound,
     loss_interval,
-    mcnemar,
     mean_interval,
     wilson,
 )
@@ -20,20 +18,6 @@ from exporter.core.base.vocabulary import Status
 from exporter.measure.accuracy import Accuracy, Predictions
 
 logger = logging.getLogger(__name__)
-
-
-def points_words(points: float) -> str:
-    """Return a loss in points as "0.90 lost", a negative one as "0.90 won"."""
-    number = f"{abs(points):.2f}"
-    if float(number) == 0:
-        return number
-    return f"{number} {'lost' if points > 0 else 'won'}"
-
-
-def interval_words(interval: Interval) -> str:
-    """Return the limits of a loss in points, as "0.30 won to 2.20 lost"."""
-    low, high = interval
-    return f"{points_words(low)} to {points_words(high)}"
 
 
 @dataclass(frozen=True)
@@ -59,8 +43,7 @@ class PairResult:
     `agreement` is the share of images to which both models give the same class, with its 95 % interval (Wilson).
     `lost` counts the images that only the first model classifies correctly, `gained` those that only the second
     does. `loss_points` is the top-1 of the first minus that of the second, in percentage points, with its 95 %
-    interval (Tango); `loss_bound_points` is its one-sided upper limit of 95 % confidence. `mcnemar_p` is the
-    two-sided p-value of McNemar's exact test.
+    interval (Tango).
     """
 
     first: str
@@ -68,32 +51,18 @@ class PairResult:
     images: int
     agreement: float
     agreement_interval: Interval
-    mcnemar_p: float | None = None
     loss_points: float | None = None
     loss_interval_points: Interval | None = None
-    loss_bound_points: float | None = None
     lost: int | None = None
     gained: int | None = None
     classes: tuple[ClassChange, ...] = ()
 
     @property
-    def outcome(self) -> str:
-        """Whether a loss or a gain is shown, of how many points; "" without labels."""
-        if self.loss_points is None or self.loss_interval_points is None:
-            return ""
-        low, high = self.loss_interval_points
-        if low <= 0 <= high:
-            return "no loss shown"
-        number, _, word = points_words(self.loss_points).partition(" ")
-        return f"{number} points of top-1 {word}"
-
-    @property
-    def words(self) -> str:
-        """The loss with its interval, as "0.90 lost (95 % 0.30 won to 2.20 lost)"; "" without labels."""
-        if self.loss_points is None or self.loss_interval_points is None:
-            return ""
-        limits = interval_words(self.loss_interval_points)
-        return f"{points_words(self.loss_points)} (95 % {limits})"
+    def is_loss(self) -> bool:
+        """Whether a loss is shown: its interval lies above 0."""
+        return (
+            self.loss_interval_points is not None and self.loss_interval_points[0] > 0
+        )
 
 
 def compare_predictions(
@@ -123,10 +92,8 @@ def compare_predictions(
     low, high = loss_interval(lost, gained, images)
     return replace(
         pair,
-        mcnemar_p=mcnemar(lost, gained),
         loss_points=100 * (lost - gained) / images,
         loss_interval_points=(100 * low, 100 * high),
-        loss_bound_points=100 * loss_bound(lost, gained, images),
         lost=lost,
         gained=gained,
         classes=()
@@ -176,14 +143,6 @@ class Tuned:
     def every(self) -> "tuple[Tuned, ...]":
         """This record, and the earlier ones."""
         return (self, *(() if self.earlier is None else self.earlier.every))
-
-    @property
-    def words(self) -> str:
-        """What the points of the loss are against, and on which images."""
-        return (
-            f"against the unpruned model before fine-tuning ({self.accuracy.dense.top1:.2%} top-1), "
-            f"as finetune recorded on {self.loss.images} images of {self.place}"
-        )
 
 
 # Half of the loss.

@@ -39,8 +39,7 @@ def log_guess(spec: ModelSpec) -> None:
     """Log one line where nothing says how a model's images are prepared, and what settles it."""
     source = spec.sources.preprocessing
     if source.startswith(GUESS):
-        text = "%s: how images are prepared is %s (%s); %s of %s settles it"
-        keys = ", ".join(sorted(WHOLE_PREPROCESSING))
-        logger.warning(
-            text, spec.name, source, spec.preprocessing.words, keys, SETTLED_BY
-        )
+        keys = sorted(WHOLE_PREPROCESSING)
+        values = ", ".join(f"{key} {getattr(spec.preprocessing, key)}" for key in keys)
+        text = "%s: how images are prepared is %s (%s); these keys of %s settle it"
+        logger.warning(text, spec.name, source, values, SETTLED_BY)

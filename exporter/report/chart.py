@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from exporter.measure.benchmark import TradeOff, TradePoint
-from exporter.measure.loss import points_words
+from exporter.report import words
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -95,7 +95,7 @@ def _draw(axes: "Axes", trade_off: TradeOff, palette: Palette) -> None:
     axes.set_xlabel(f"images per second, batch {trade_off.batch}")
     axes.set_ylabel(f"points of {measure}, {reference}: 0")
     axes.invert_yaxis()
-    axes.yaxis.set_major_formatter(lambda points, _: points_words(points))
+    axes.yaxis.set_major_formatter(lambda lost, _: words.points(lost))
 
 
 def _draw_unpruned(axes: "Axes", trade_off: TradeOff, colour: str) -> None:
@@ -167,7 +167,7 @@ def _annotate(
 
 def chart_of(trade_off: TradeOff, model: str) -> Chart:
     """Draw the accuracy of models against their speed."""
-    words = (
+    caption = (
         f"Loss on {trade_off.images} images, speed at batch {trade_off.batch}; each model ran in turns with the "
         "unpruned one. Bars are 95 % intervals. Right and up is better."
     )
@@ -175,7 +175,7 @@ def chart_of(trade_off: TradeOff, model: str) -> Chart:
         data_address("image/png", trade_off_chart(trade_off, model, palette))
         for palette in (LIGHT, DARK)
     )
-    return Chart("Accuracy against images per second", words, light=light, dark=dark)
+    return Chart("Accuracy against images per second", caption, light=light, dark=dark)
 
 
 def data_address(kind: str, content: bytes) -> str:

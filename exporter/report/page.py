@@ -15,10 +15,9 @@ from exporter.core.base.files import written_beside
 from exporter.core.base.intervals import wilson
 from exporter.core.base.tensor_names import IMAGES, Array
 from exporter.core.verify.decisions import NOBODY, positions_by_layer
-from exporter.core.verify.record import Check
-from exporter.measure.benchmark import ms_words
-from exporter.measure.loss import interval_words, points_words
+from exporter.report import words
 from exporter.report.chart import chart_of, data_address
+from exporter.report.parity_words import SIGNS, check_words
 from exporter.report.record import Report, trade_off_of
 from exporter.report.serving import serving_script
 
@@ -31,7 +30,33 @@ HEAT_SHARE = 0.6
 # Lower shares of a layer's largest relevance look alike.
 LEAST_RELEVANCE = 1e-4
 SHORTEST_SIDE = 112
+# Functions of `words` that templates apply.
+FILTERS = (
+    *(
+        "number",
+        "percent",
+        "interval",
+        "megabytes",
+        "milliseconds",
+        "points",
+        "points_interval",
+    ),
+    *(
+        "tuned",
+        "refit",
+        "preprocessing",
+        "speed",
+        "timed_on",
+        "export",
+        "made_of",
+        "loss",
+        "sentence",
+        "likeness",
+    ),
+)
 SHOWN_LAYERS = 4
+# Images that are seen at once; the others unfold.
+FIRST_SHOWN = 4
 
 
 @dataclass(frozen=True)
@@ -153,44 +178,6 @@ def image_address(image: Image.Image) -> str:
     return data_address("image/webp", content.getvalue())
 
 
-# By the name of a check; {output} is the output that the name ends or begins with.
-WORDS = {
-    "interface": "Inputs and outputs have the same names, shapes and types",
-    "tracing_is_shipped": "The variant that reports its decisions gives the same numbers as the shipped model",
-    "fp16_range": "fp16 holds the largest values, as computed in fp32",
-    "kept_indices": "Every list of kept patches is in order and complete",
-    "kept_sets": "Each layer keeps the same patches, except where scores nearly tie",
-    "merge_indices": "Every merge names a patch that is there",
-    "merges": "Each patch merges into the same one, except where similarities nearly tie",
-    "top1": "Both predict the same class (upper limit of the 95 % interval)",
-    "same_labels": "Both give the same labels (upper limit of the 95 % interval)",
-    "same_labels_all": "Over all images, both give the same labels (upper limit of the 95 % interval)",
-    "top1_all": "Over all images, both predict the same class (upper limit of the 95 % interval)",
-}
-FINITE = "All values of {output} are finite"
-FORCED = "With PyTorch's decisions, {output} differ by rounding alone"
-PLAIN = "With the model's own decisions, {output} differ by rounding alone"
-SIGNS = {"<=": "≤", "<": "<", ">=": "≥"}
-COSINE = "{output} points the same way (lowest cosine)"
-
-
-def check_in_words(check: Check, *, prunes: bool) -> str:
-    """Say what a check compares; `prunes`: the model decides, so that its outputs are compared twice."""
-    name = check.name
-    if name in WORDS:
-        return WORDS[name]
-    kind, _, output = name.partition("_")
-    if kind == "finite":
-        return FINITE.format(output=output)
-    if kind == "forced":
-        return FORCED.format(output=output)
-    if name.endswith("_cosine"):
-        return COSINE.format(output=name.removesuffix("_cosine"))
-    if prunes:
-        return PLAIN.format(output=name)
-    return f"{name.capitalize()} differ by rounding alone"
-
-
 def save_page(
     report: Report,
     artefact: Artefact,
@@ -266,29 +253,8 @@ def write_page(path: Path, template: str, **context: Any) -> None:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters.update(
-        number=_number, percent=_percent, interval=_interval, megabytes=_megabytes
-    )
-    environment.filters.update(words=check_in_words, sign=SIGNS.__getitem__)
-    environment.filters.update(points=points_words, limits=interval_words, ms=ms_words)
-    text = environment.get_template(template).render(**context)
+    environment.filters.update(words=check_words, sign=SIGNS.__getitem__)
+    environment.filters.update({name: getattr(words, name) for name in FILTERS})
+    text = environment.get_template(template).render(FIRST_SHOWN=FIRST_SHOWN, **context)
     with written_beside(path) as partial:
         partial.write_text(text, encoding="utf-8", errors="backslashreplace")
-
-
-def _number(value: float, digits: int = 1) -> str:
-    """Return a number with this many decimals, and a real minus sign."""
-    return f"{value:,.{digits}f}".replace("-", "−")
-
-
-def _percent(share: float, digits: int = 2) -> str:
-    return f"{_number(100 * share, digits)} %"
-
-
-def _interval(limits: tuple[float, float], digits: int = 2, scale: float = 1.0) -> str:
-    low, high = limits
-    return f"{_number(scale * low, digits)} to {_number(scale * high, digits)}"
-
-
-def _megabytes(size: int) -> str:
-    return f"{size / 1e6:,.1f} MB"

@@ -8,17 +8,18 @@ import numpy as np
 
 from exporter.core.base.machine import Hardware
 from exporter.core.base.records import Gain, Pair, Preprocessing, Schedule, Sources
-from exporter.core.base.targets import target_named
 from exporter.core.base.tensor_names import Array
 from exporter.core.schedule.macs import PatchUse
 from exporter.core.verify.record import ParityReport
 from exporter.data.images import UNKNOWN, ranked
 from exporter.measure.accuracy import Accuracy, Predictions
 from exporter.measure.batch_sweep import AsItCame, AtBatch
-from exporter.measure.benchmark import Ratio, TradeOff, TradePoint, front_of
+from exporter.measure.benchmark import TradeOff, TradePoint, front_of
 from exporter.measure.likeness import Agreement, Deviations
 from exporter.measure.loss import PairResult, Tuned
 
+# Of `report.json` (docs/command-line.md).
+VERSION = 2
 # Images on the page.
 SHOWN = 12
 
@@ -190,6 +191,7 @@ class Report:
     refit: Gain | None = None
     trtexec: tuple[str, ...] = ()
     run: TimedRun | None = None
+    version: int = VERSION
 
     @property
     def passed(self) -> bool:
@@ -203,14 +205,14 @@ class Report:
         return measured.get(self.batch)
 
     @property
+    def pays(self) -> bool:
+        """Whether pruning is faster than the unpruned export, wherever that was measured."""
+        return all(at.speed_up.outcome == "faster" for at in self.batches)
+
+    @property
     def original(self) -> AsItCame | None:
         """The times of the model as it came, at the batch size of the settings; None where it is the dense one."""
         return None if self.speed is None else self.speed.as_it_came
-
-    @property
-    def speed_up(self) -> Ratio | None:
-        """The speed-up over the model as it came, at the batch size of the settings; None without times."""
-        return None if self.speed is None else self.speed.speed_up
 
     @property
     def loss(self) -> PairResult | None:
@@ -230,44 +232,11 @@ class Report:
         return self.in_fp32.losses.dense.loss_points or 0.0
 
     @property
-    def quality(self) -> str:
-        """What is lost, in short, and on how many images."""
-        if self.loss is None:
-            if self.likeness is None:
-                return "accuracy was not measured"
-            return f"{self.likeness.sentence} on {self.likeness.images:,} images"
-        outcome = self.loss.outcome or f"the same class on {self.loss.agreement:.1%}"
-        return f"{outcome} {'on' if self.loss.outcome else 'of'} {self.loss.images:,} images"
-
-    @property
     def is_worse(self) -> bool:
         """Whether a loss is shown, or that an embedding, a label or a value is far from the dense model's."""
         if self.loss is not None:
-            return "lost" in self.loss.outcome
+            return self.loss.is_loss
         return self.likeness is not None and not self.likeness.is_near
-
-    @property
-    def sentence(self) -> str:
-        """How much faster, at which batch sizes, and what that costs."""
-        parts = []
-        for at_batch in sorted(self.batches, key=lambda at: at.batch != self.batch):
-            gain = at_batch.speed_up
-            words = {
-                "faster": f"{gain.median:.2f} × as fast",
-                "slower": f"slower ({gain.median:.2f} ×)",
-                "undecided": "not shown to be faster",
-            }
-            parts.append(f"{words[gain.outcome]} at batch {at_batch.batch}")
-        text = ", ".join([*parts, self.quality])
-        return f"{text[0].upper()}{text[1:]}."
-
-    @property
-    def timed_on(self) -> str:
-        """What ran the models whose times these are, in words: a file for TensorRT has no engine yet."""
-        runtime = target_named(self.target).runtime
-        if runtime.stand_in is not None:
-            return f"{runtime.stand_in.title}'s CPU, not {runtime.title}"
-        return runtime.title
 
     @property
     def trade_off(self) -> TradeOff | None:
@@ -281,14 +250,13 @@ class Report:
         return self.class_names[index] if self.class_names else str(index)
 
     def __repr__(self) -> str:
-        schedule = self.schedule
         at = self.speed
         faster = ""
         if at is not None:
-            faster = f", {at.comparison.speedup:.2f} × at batch {at.batch}"
+            faster = f", {at.speed_up.median:.2f} × at batch {at.batch}"
         gmacs = f"{self.gmacs.dense:.3f} → {self.gmacs.pruned:.3f} GMACs"
         result = "passed" if self.passed else "FAILED"
-        how = f"{schedule.method}{schedule.rho_words}, {self.target}"
+        how = f"{self.schedule.method}, {self.target}"
         return f"<Report {self.model}, {how}: {gmacs}{faster}, parity {result}>"
 
 

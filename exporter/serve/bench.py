@@ -91,7 +91,7 @@ class Bench:
 
     def __repr__(self) -> str:
         faster = ", ".join(
-            f"{times.comparison.speedup:.2f} × at batch {times.batch}"
+            f"{times.speed_up.median:.2f} × at batch {times.batch}"
             for times in self.batches
         )
         return f"<Bench {self.model}, {self.schedule.method}, {self.runtime}: {faster}>"

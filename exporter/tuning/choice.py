@@ -10,7 +10,7 @@ from typing import Annotated, Any
 from msgspec import Meta
 
 from exporter.core.base.errors import RecipeError
-from exporter.core.base.intervals import least_images, loss_bound, loss_interval
+from exporter.core.base.intervals import least_images, loss_interval
 from exporter.core.base.records import Pair
 from exporter.core.base.settings import LARGEST, Above0, Points, Settings, option
 from exporter.core.base.targets import RUNTIMES, TARGETS
@@ -94,11 +94,21 @@ class Timed:
 
 
 @dataclass(frozen=True)
+class InOneRun:
+    """A candidate, the unpruned model on the same target, and that in fp32 on ONNX Runtime."""
+
+    candidate: Timed
+    unpruned: Timed
+    base: Timed
+
+
+@dataclass(frozen=True)
 class Point:
     """A measured candidate: its loss on the search half, and its time in one run with the unpruned model.
 
-    `margin_points` is the loss plus two standard errors; `gain` is over the unpruned model in fp32 on ONNX Runtime.
-    `images_per_s` is that model's speed, once for the whole search, times the gain.
+    `margin_points` is the loss plus two standard errors. `speed_up` is over the unpruned model on the same target,
+    `gain` over that in fp32 on ONNX Runtime, in the same run. `images_per_s` is the speed of the latter, once for
+    the whole search, times the gain.
     """
 
     candidate: Candidate
@@ -106,6 +116,7 @@ class Point:
     loss: PairResult
     margin_points: float
     timed: Timed
+    speed_up: Ratio
     gain: Ratio
     images_per_s: float
 
@@ -129,7 +140,7 @@ class Point:
 
 @dataclass(frozen=True)
 class Judged:
-    """The loss of the choice on the final half, with its one-sided 95 % limit, and its status."""
+    """The loss of the choice on the final half, and its status."""
 
     status: Status
     loss: PairResult
@@ -169,20 +180,26 @@ def point_of(
     candidate: Candidate,
     macs: float,
     answers: Pair[Predictions],
-    times: Pair[Timed],
+    times: InOneRun,
     base_rate: float,
 ) -> Point:
-    """Return a measured candidate, whose answers and times are paired with those of the unpruned model.
+    """Return a measured candidate.
 
-    `base_rate` is the unpruned model's images per second.
+    Args:
+        candidate: On its target.
+        macs: Multiply-adds of an image.
+        answers: The unpruned model's in fp32, and the candidate's.
+        times: The candidate's, and those that it is compared with.
+        base_rate: Images per second of the unpruned model in fp32 on ONNX Runtime, once for the whole search.
     """
-    gain = ratio_of(times.dense.throughput, times.pruned.throughput)
+    gain = ratio_of(times.base.throughput, times.candidate.throughput)
     return Point(
         candidate=candidate,
         gmacs=macs / 1e9,
         loss=loss_of_choice(answers),
         margin_points=100 * margin_of(answers),
-        timed=times.pruned,
+        timed=times.candidate,
+        speed_up=ratio_of(times.unpruned.throughput, times.candidate.throughput),
         gain=gain,
         images_per_s=base_rate * gain.median,
     )
@@ -277,17 +294,14 @@ def chosen(points: Sequence[Point], settings: TuneSettings) -> Point | None:
 def judged(answers: Pair[Predictions], max_drop: float | None) -> Judged:
     """Judge the choice by the answers to the final half.
 
-    Met where the one-sided limit is within the loss, missed where the other one is beyond it; without a limit, met.
+    Met where the whole interval of the loss is within the limit, missed where all of it is beyond; without a
+    limit, met.
     """
     loss, status = loss_of_choice(answers), Status.MET
-    assert (
-        loss.lost is not None
-        and loss.gained is not None
-        and loss.loss_bound_points is not None
-    )
-    if max_drop is not None and loss.loss_bound_points > max_drop:
-        least = loss_interval(loss.lost, loss.gained, loss.images, confidence=0.9)[0]
-        status = Status.MISSED if 100 * least > max_drop else Status.NOT_SHOWN
+    assert loss.loss_interval_points is not None
+    least, most = loss.loss_interval_points
+    if max_drop is not None and most > max_drop:
+        status = Status.MISSED if least > max_drop else Status.NOT_SHOWN
     return Judged(status, loss)
 
 
@@ -298,9 +312,7 @@ def images_needed(max_drop: float, changed: float = 0.0) -> int:
     """
 
     def shows(images: int) -> bool:
-        return (
-            100 * loss_bound(changed / 2 * images, changed / 2 * images, images)
-            <= max_drop
-        )
+        half = changed / 2 * images
+        return 100 * loss_interval(half, half, images)[1] <= max_drop
 
     return least_images(shows)

@@ -27,11 +27,12 @@ from exporter.jobs.variant import Variant
 from exporter.measure.accuracy import Predictions
 from exporter.measure.batch_sweep import filled_batch
 from exporter.measure.benchmark import front_of, ratio_of
-from exporter.measure.loss import points_words
+from exporter.report import words
 from exporter.tuning.book import Book
 from exporter.tuning.choice import (
     LEFT,
     ROUNDING,
+    InOneRun,
     Judged,
     Point,
     Timed,
@@ -273,7 +274,7 @@ class Search:
         known: Sequence[Point],
         on_points: Callable[[Sequence[Point]], None],
     ) -> tuple[Point, ...]:
-        """Time candidates, each in a run with the unpruned model, and measure their losses.
+        """Time candidates, each in a run with the unpruned model on its targets, and measure their losses.
 
         Return them with the points that are known before, the fastest first.
         """
@@ -299,13 +300,14 @@ class Search:
         the first target always, on the others unless a faster point is known whose loss qualifies.
         """
         placed = [candidate.on(target) for target in targets]
-        speeds = self.speeds([BASE, *placed])
+        unpruned = [UNPRUNED.on(target) for target in targets]
+        speeds = self.speeds([*dict.fromkeys((BASE, *unpruned, *placed))])
         limit = self.settings.max_drop
         points = list[Point]()
-        for on_target in placed:
-            times = Pair(speeds[BASE], speeds[on_target])
+        for on_target, plain in zip(placed, unpruned, strict=True):
+            times = InOneRun(speeds[on_target], speeds[plain], speeds[BASE])
             is_fp32 = not TARGETS[on_target.target].reduced
-            gain = ratio_of(times.dense.throughput, times.pruned.throughput)
+            gain = ratio_of(times.base.throughput, times.candidate.throughput)
             rate = self.base_rate * gain.median
             is_beaten = limit is not None and any(
                 point.images_per_s >= rate and qualifies(point, self.settings)
@@ -321,10 +323,10 @@ class Search:
     def _say_best(self, choice: Point | None, before: Point | None) -> None:
         """Say the best choice so far where it is a new one."""
         if choice is not None and choice != before:
-            speed = f"{choice.gain.median:.2f} ×"
-            loss = points_words(choice.loss_points)
+            speed = f"{choice.speed_up.median:.2f} × the unpruned export"
+            loss = f"{words.points(choice.loss_points)} points of top-1"
             self.stages.say(
-                f"the best so far: {choice.candidate.label}: {speed}, points of top-1: {loss}"
+                f"the best so far: {choice.candidate.label}: {speed}, {loss}"
             )
 
     def judged(self, choice: Point) -> Judged:

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from exporter.cli.bench import break_even_words, print_gpu_time
+from exporter.cli.bench import print_gpu_time
 from exporter.core.base.machine import environment
 from exporter.core.base.records import Pair
 from exporter.core.schedule.plan import shape_schedule
@@ -143,18 +143,20 @@ def test_gpu_time_is_a_table_with_its_machine_clocks_and_commands_beneath(
 ) -> None:
     lines = printed(GPU, capsys, monkeypatch)
     times_ms = {
-        "1, dense": "img/s 250.0; GPU ms 4.000; p99 4.500; in 0.125; out 0.062",
+        "1, unpruned": "img/s 250.0; GPU ms 4.000; p99 4.500; in 0.125; out 0.062",
         "1, pruned": "img/s 500.0; GPU ms 2.000; p99 2.500; in 0.125; out 0.062",
-        "8, dense": "img/s 2000.0; GPU ms 4.000; p99 4.500; in 0.125; out 0.062",
+        "8, unpruned": "img/s 2000.0; GPU ms 4.000; p99 4.500; in 0.125; out 0.062",
         "8, pruned": "img/s 4000.0; GPU ms 2.000; p99 2.500; in 0.125; out 0.062",
     }
     for name, values in times_ms.items():
         place = lines.index(name)
         assert lines[place + 1].strip().startswith(values)
-        if "pruned" in name:
+        if "unpruned" not in name:
             both = "; ".join(line.strip() for line in lines[place + 1 : place + 3])
             assert both.endswith(AGAINST)
-    assert "in GPU time, batch 8: faster, efficiency 1.00" in "\n".join(lines)
+    told = "2.00 × as fast as the unpruned export at batch 1, 2.00 × at batch 8."
+    assert lines[0] == f"In GPU time, {told}"
+    assert "in GPU time, batch 8: efficiency 1.00" in "\n".join(lines)
     assert [
         line
         for line in lines
@@ -237,6 +239,11 @@ def test_a_selection_cost_that_is_none_is_said_to_be_none(
     assert line == f"selection cost in GPU time at batch 8: {words}"
 
 
-def test_from_which_batch_on_it_pays() -> None:
-    assert "batch 4" in break_even_words([at_batch(4)])
-    assert "not shown to be faster" in break_even_words([])
+def test_where_pruning_does_not_pay_the_first_line_says_so(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    at = at_batch(1)
+    slow = compare_speed(at.throughput.pruned, at.throughput.dense, (2.0, 1.0))
+    lines = printed((at_batch(8), replace(at, comparison=slow)), capsys, monkeypatch)
+    told = "slower than the unpruned export: 0.50 × at batch 1, 2.00 × at batch 8."
+    assert lines[0] == f"In GPU time, {told}"

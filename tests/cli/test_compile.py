@@ -19,7 +19,7 @@ from exporter.jobs import compile as compile_module
 from exporter.jobs.recipe import Recipe
 from exporter.report.record import InFp32, Report
 from tests.commands import BRIEF, Command, Workplace, recipe_file
-from tests.report.reports import full_report
+from tests.report.reports import full_report, slower_report
 
 SETTINGS = {"gamma": 2, "images.seed": 1, "prune.seed": 1, "calibrate.seed": 1}
 
@@ -290,7 +290,7 @@ def test_several_methods_are_compared(
         if line.startswith("│")
     ]
     assert (
-        rows == ["your model", "dense", "tome", "star"]
+        rows == ["your model", "unpruned", "tome", "star"]
         and shown.out.count("PASSED") == 3
     )
     assert star_export("compile", *flags, "--rounds", "0").code == 0
@@ -408,7 +408,7 @@ def test_what_it_prints(
     assert printed == json.loads((compiled() / "report.json").read_text())
 
 
-def test_speeds_are_printed_beside_those_over_the_model_as_it_came(
+def test_speeds_are_over_the_unpruned_export_and_beside_it_over_the_model_as_it_came(
     compile_digits: Command, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """One method, and several."""
@@ -435,16 +435,39 @@ def test_speeds_are_printed_beside_those_over_the_model_as_it_came(
                 for row in (line.split("│") for line in lines)
                 if len(row) > 2
             }
-            assert list(cells) == [*["your model"] * shown, "dense", *methods]
+            assert list(cells) == [*["your model"] * shown, "unpruned", *methods]
             rows = {name: [each.strip() for each in row] for name, row in cells.items()}
-            gain = "1.83" if shown else "1.67"
-            assert rows["star"][3:] == ["166.7", gain]
-            assert rows["dense"][3:] == ["100.0", "1.10" if shown else ""]
+            gains = [["1.67", "1.83"], ["", "1.10"]] if shown else [["1.67"], [""]]
+            assert rows["star"][3:] == ["166.7", *gains[0]]
+            assert rows["unpruned"][3:] == ["100.0", *gains[1]]
             if shown:
-                assert rows["your model"] == ["4.250", "as dense", "", "90.9", ""]
-            told = f"star: faster, {gain} × your model on ONNX Runtime (quartiles {gain} to {gain})"
+                came = ["4.250", "as below", "", "90.9", "", ""]
+                assert rows["your model"] == came
+            told = "star, speed-up over the unpruned export on ONNX Runtime: quartiles 1.67 to 1.67"
             assert told in lines
+            assert lines[0].startswith("star: 1.67 × as fast as the unpruned export")
+            factors = (
+                "1.83 × your model as it came: 1.10 by the export, 1.67 by pruning."
+            )
+            assert (factors in lines[0]) == shown
             assert max(len(line) for line in lines if "│" in line or "━" in line) <= 80
+
+
+def test_where_pruning_does_not_pay_every_line_of_speed_says_so(
+    compile_digits: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    report = slower_report()
+    monkeypatch.setattr(compile_module, "compile_model", lambda *_, **__: report)
+    lines = compile_digits("--rho", "0.5").out.splitlines()
+    assert lines[0].startswith(
+        "star: Slower than the unpruned export: 0.80 × at batch 8. 2.00 × your model as it came: "
+    )
+    rows = [line.split("│")[1:-1] for line in lines if line.startswith("│ star")]
+    assert [cell.strip() for cell in rows[0][-2:]] == ["0.80", "2.00"]
+    told = compile_digits("--rho", "0.5", "--json").json
+    assert told["version"] == 2
+    assert told["batches"][0]["comparison"]["outcome"] == "slower"
+    assert told["batches"][0]["comparison"]["speedup"] == 0.8
 
 
 def test_below_fp32_losses_are_beside_the_model_as_it_came(
@@ -466,9 +489,9 @@ def test_below_fp32_losses_are_beside_the_model_as_it_came(
         for line in lines
         if "│" in line
     ]
-    assert [row[0] for row in rows] == ["your model", "dense", "star"]
+    assert [row[0] for row in rows] == ["your model", "unpruned", "star"]
     assert [row[2].split(" ")[0] for row in rows] == ["91.00%", "90.00%", "85.00%"]
-    assert [row[3] for row in rows] == ["", "0.25 lost", "33.00 lost"]
+    assert [row[3] for row in rows] == ["", "−0.25", "−33.00"]
 
 
 @pytest.mark.usefixtures("told")

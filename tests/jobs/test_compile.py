@@ -16,6 +16,7 @@ from exporter.engines.choice import RunSettings
 from exporter.jobs.compile import compile_model
 from exporter.jobs.evaluate import evaluate_models
 from exporter.jobs.predicting import models_at
+from exporter.report import words
 from exporter.serve.check import check_folder
 from exporter.serve.export_folder import read_checksums
 from tests.commands import recipe_with
@@ -164,9 +165,8 @@ def test_a_refitted_model(tiny_vit: PrunableViT, tmp_path: Path) -> None:
     report = compile_model(recipe, tmp_path / "out", tiny_vit)
     assert report.passed and report.refit is not None
     assert (report.refit.read, report.refit.held_out) == (72, 40)
-    assert f"Refit: {report.refit.words}." in (tmp_path / "out/report.html").read_text(
-        encoding="utf-8"
-    )
+    page = (tmp_path / "out/report.html").read_text(encoding="utf-8")
+    assert f"Refit: {words.refit(report.refit)}." in page
     files = [read_lowered(tmp_path / "out" / name) for name in report.files.values()]
     dense, pruned = sorted(files, key=lambda each: each.prunes)
     assert (

@@ -17,7 +17,6 @@ from exporter.measure.batch_sweep import (
     NOT_SLICED,
     AtBatch,
     BenchSettings,
-    break_even,
     filled_batch,
     sliced_of,
     time_batches,
@@ -128,33 +127,6 @@ def test_the_model_as_it_came_stands_beside_both() -> None:
     gain = result.as_it_came.gain
     assert (gain.dense.median, gain.pruned.median) == pytest.approx((1.5, 2.4))
     assert result.comparison.speedup == pytest.approx(1.6)
-
-
-@pytest.mark.parametrize(
-    ("pruned", "expected"),
-    [
-        # slower at 1 (dense takes 0.1), faster from 4 on
-        ({1: 0.2, 4: 0.5, 8: 0.9}, 4),
-        ({1: 0.05, 4: 0.2, 8: 0.4}, 1),
-        # faster, but not any more at the largest batch
-        ({1: 0.05, 4: 0.2, 8: 1.5}, None),
-        ({1: 0.05, 4: 0.6, 8: 0.4}, 8),
-    ],
-)
-def test_break_even_is_the_batch_from_which_on_it_pays(
-    pruned: dict[int, float], expected: int | None
-) -> None:
-    dense = {1: [0.1] * 5, 4: [0.6] * 5, 8: [1.2] * 5}
-    results = measure(
-        dense=dense, pruned={batch: [time] * 5 for batch, time in pruned.items()}
-    )
-    assert break_even(results) == expected
-    assert break_even(results[::-1]) == expected
-
-
-def test_a_gain_within_the_noise_does_not_break_even() -> None:
-    results = measure(dense={1: [1.0] * 5}, pruned={1: [0.5, 0.8, 0.9, 1.1, 1.2]})
-    assert (results[0].comparison.outcome, break_even(results)) == ("undecided", None)
 
 
 def test_images_are_repeated_or_cut_to_the_batch() -> None:

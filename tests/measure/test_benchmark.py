@@ -11,7 +11,6 @@ from exporter.measure.benchmark import (
     Comparison,
     Throughput,
     compare_speed,
-    ms_words,
     throughput,
 )
 from tests.fakes import TurnedClock, forever
@@ -45,21 +44,6 @@ def test_every_round_runs_all_and_nobody_has_a_place_of_its_own() -> None:
     assert max(after_itself[name] for name in names) < 1.5 * min(
         after_itself[name] for name in names
     )
-
-
-@pytest.mark.parametrize(
-    ("ms", "words"),
-    [
-        (0.0, "0"),
-        (0.00043, "0.00043"),
-        (0.0349, "0.035"),
-        (0.87, "0.87"),
-        (1.0, "1.00"),
-        (2500.0, "2,500.00"),
-    ],
-)
-def test_short_times_keep_their_digits(ms: float, words: str) -> None:
-    assert ms_words(ms) == words
 
 
 def test_the_numbers_come_from_the_timed_rounds_alone() -> None:

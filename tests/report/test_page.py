@@ -17,6 +17,7 @@ from exporter.core.schedule.macs import LayerUse, PatchUse
 from exporter.core.verify.record import Check
 from exporter.measure.likeness import Agreement, Retrieval
 from exporter.measure.loss import Tuned
+from exporter.report import words
 from exporter.report.chart import chart_of
 from exporter.report.page import (
     GONE_COLOUR,
@@ -24,17 +25,22 @@ from exporter.report.page import (
     HEAT,
     HEAT_SHARE,
     LEAST_RELEVANCE,
-    check_in_words,
     drawn,
     faded,
     heated,
     save_comparison,
     save_page,
 )
+from exporter.report.parity_words import check_words
 from exporter.report.record import CalibratedOn, Report, TimedRun
 from tests.core.verify.models import compared, pruned_family
 from tests.folders import artefacts
-from tests.report.reports import full_report, small_report, trade_off
+from tests.report.reports import (
+    full_report,
+    slower_report,
+    small_report,
+    trade_off,
+)
 
 
 def decoded(address: str) -> np.ndarray:
@@ -132,9 +138,9 @@ def test_a_dense_model_has_no_pictures() -> None:
 
 def test_each_check_has_words_of_its_own() -> None:
     checks = compared(pruned_family()).checks
-    words = {check_in_words(check, prunes=True) for check in checks}
-    assert all(" " in word and "_" not in word for word in words)
-    assert len(words) == len(checks)
+    said = {check_words(check, prunes=True) for check in checks}
+    assert all(" " in text and "_" not in text for text in said)
+    assert len(said) == len(checks)
 
 
 def test_a_check_says_what_was_measured_and_the_limit(tmp_path: Path) -> None:
@@ -148,7 +154,7 @@ def test_a_check_says_what_was_measured_and_the_limit(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "words"),
+    ("name", "text"),
     [
         (
             "embedding",
@@ -162,8 +168,8 @@ def test_a_check_says_what_was_measured_and_the_limit(tmp_path: Path) -> None:
         ("finite_tokens", "All values of tokens are finite"),
     ],
 )
-def test_outputs_are_named(name: str, words: str) -> None:
-    assert check_in_words(Check(name, None, "<=", 0.1, False), prunes=True) == words
+def test_outputs_are_named(name: str, text: str) -> None:
+    assert check_words(Check(name, None, "<=", 0.1, False), prunes=True) == text
 
 
 FRAMES = {
@@ -265,13 +271,15 @@ def test_speeds_stand_beside_those_over_the_model_as_it_came(tmp_path: Path) -> 
     )
     told = (
         "<b>1.83 ×</b>",
-        "1.83 ×<small>1.83 to 1.83, faster; dense 1.10 ×",
+        "<span>your model as it came: 1.10 by the export, 1.67 by pruning</span>",
+        "<td>1.83 ×<small>1.10 ×</small>",
         "<td>90.9<small>",
     )
     for report, shown in ((full, True), (plain, False)):
         page = page_of(report, tmp_path)
-        assert [text in page for text in told] == [shown] * 3
-        assert ("1.67 ×<small>1.67 to 1.67, faster</small>" in page) is not shown
+        assert [text in page for text in told] == [shown] * 4
+        assert "1.67 ×<small>1.67 to 1.67, faster</small>" in page
+        assert '<p class="lead">1.67 × as fast as the unpruned export at batch' in page
         save_comparison(
             {
                 each: (report, drawn(FRAMES, (2, 2), np.arange(4)))
@@ -281,9 +289,10 @@ def test_speeds_stand_beside_those_over_the_model_as_it_came(tmp_path: Path) -> 
             page="own.html",
         )
         both = (tmp_path / "both.html").read_text(encoding="utf-8")
-        gain = "1.83 × (1.83 to 1.83)" if shown else "1.67 × (1.67 to 1.67)"
-        assert "speed-up over your model" in both
+        gain = "<td>1.67 ×<small>1.67 to 1.67</small></td>"
         assert both.count(gain) == 2 * len(report.batches)
+        assert both.count("<td>1.83 ×</td>") == shown * 2 * len(report.batches)
+        assert ("× your model, batch 8" in both) == shown
 
 
 def test_pictures_have_label_and_predictions(tmp_path: Path) -> None:
@@ -325,7 +334,7 @@ def test_several_methods_stand_side_by_side(tmp_path: Path) -> None:
         "tome/own.html",
         "<td>3.000<",
         "<td>2.500<",
-        "<td>7.25 lost<",
+        ">−7.25<small>",
         "✓ All files",
     ):
         assert text in page
@@ -373,8 +382,13 @@ def test_the_page_says_what_the_model_was_made_from(tmp_path: Path) -> None:
     assert '<td>checkpoint</td><td class="name">my&lt;vit&gt;.pth</td>' in page
     assert "{2: 0.5}</td>" in page
     assert '<td>more_batches</td><td class="name">1, 4</td>' in page
-    assert artefact.weights_sha256 in page and report.preprocessing.words in page
-    assert report.preprocessing.words.endswith("mean 0.5 0.5 0.5, std 0.5 0.5 0.5")
+    assert (
+        artefact.weights_sha256 in page
+        and words.preprocessing(report.preprocessing) in page
+    )
+    assert words.preprocessing(report.preprocessing).endswith(
+        "mean 0.5 0.5 0.5, std 0.5 0.5 0.5"
+    )
 
 
 def test_what_fine_tuning_recorded_stands_first(tmp_path: Path) -> None:
@@ -387,15 +401,15 @@ def test_what_fine_tuning_recorded_stands_first(tmp_path: Path) -> None:
         tmp_path / "a.html",
     )
     cards = re.findall(
-        r'<div class="card"><b>(.*?)</b>\s*<span>(.*?)</span>',
+        r'<div class="card(?: no)?"><b>(.*?)</b>\s*<span>(.*?)</span>',
         (tmp_path / "a.html").read_text(),
         re.S,
     )
-    own = [words for _, words in cards if "points of top-1" in words]
-    assert len(own) == 3 and own[0] == own[1] and own[0].endswith(tuned.words)
+    own = [text for _, text in cards if "points of top-1" in text]
+    assert len(own) == 3 and own[0] == own[1] and own[0].endswith(words.tuned(tuned))
     assert "as finetune recorded on 100 images of cifar10/test" in own[0]
     assert own[2].startswith(
-        "points of top-1 against the fine-tuned weights, unpruned:"
+        "points of top-1 against the fine-tuned weights, unpruned (95 %: "
     )
 
 
@@ -407,32 +421,84 @@ def losing(low: float, points: float, high: float) -> Report:
 
 
 @pytest.mark.parametrize(
-    ("points", "outcome"),
+    ("points", "change", "is_worse"),
     [
-        ((-2.2, -0.9, 0.3), "no loss shown on 100 images"),
-        ((-2.2, -0.9, -0.3), "0.90 points of top-1 won on 100 images"),
-        ((0.3, 0.9, 2.2), "0.90 points of top-1 lost on 100 images"),
+        ((-2.2, -0.9, 0.3), "+0.90</b>", False),
+        ((-2.2, 0.9, 3.3), "−0.90</b>", False),
+        ((0.3, 0.9, 2.2), "−0.90</b>", True),
     ],
 )
-def test_a_loss_has_no_sign_and_its_badge_is_not_that_of_parity(
-    points: tuple[float, float, float], outcome: str, tmp_path: Path
+def test_a_change_has_one_interval_and_a_loss_is_marked(
+    points: tuple[float, float, float], change: str, is_worse: bool, tmp_path: Path
 ) -> None:
     report = losing(*points)
     page = page_of(report, tmp_path)
-    own = re.sub(r"(?s)<style>.*?</style>|<img.*?>|<source.*?>", "", page)
-    assert "−0" not in own and "−2" not in own
-    badges = re.findall(r'<div class="badge (\w+)">\s*(.*?)\s*</div>', page)
-    quality = "failed" if "lost" in outcome else "measured"
-    assert badges == [
-        ("passed", "✓ Both files compute what PyTorch computes."),
-        (quality, outcome),
-    ]
-    assert report.sentence == (
-        f"1.83 × as fast at batch 8, 1.83 × as fast at batch 1, 1.83 × as fast at batch 4, {outcome}."
-    )
-    assert report.sentence in page
+    card = f'<div class="card{" no" if is_worse else ""}"><b>{change}'
+    limits = words.points_interval((points[0], points[2]))
+    assert card in page and f"points of top-1 (95 %: {limits}), 100 images" in page
     assert report.trade_off is not None
     assert report.trade_off.points[0].loss_points == points[1]
+
+
+def texts(page: str) -> list[str]:
+    """The texts between tags, pictures and style left out."""
+    own = re.sub(r"(?s)<(style|script)>.*?</\1>|<pre.*?</pre>", "", page)
+    return [" ".join(text.split()) for text in re.split(r"<[^>]*>", own)]
+
+
+def test_no_sentence_stands_twice(tmp_path: Path) -> None:
+    report = replace(losing(0.3, 0.9, 2.2), calibration=CalibratedOn(17, 0))
+    shown = (report, drawn(FRAMES, (2, 2), np.arange(4)))
+    save_comparison(
+        {"star": shown, "tome": shown}, tmp_path / "both.html", page="own.html"
+    )
+    both = (tmp_path / "both.html").read_text(encoding="utf-8")
+    for page in (page_of(report, tmp_path), both):
+        # Both models have the same checks.
+        told = page.partition("<h2>Does it compute the same")[0]
+        sentences = [text for text in texts(told) if len(text.split()) > 5]
+        assert len(sentences) > 5
+        assert [text for text in set(sentences) if sentences.count(text) > 1] == []
+
+
+def test_pictures_are_seen_before_any_table_and_the_rest_unfolds(
+    tmp_path: Path,
+) -> None:
+    feed = {
+        name: np.resize(array, (6, *array.shape[1:])) for name, array in FRAMES.items()
+    }
+    pictures = drawn(feed, (2, 2), np.arange(4))
+    report = replace(full_report(), examples=full_report().examples * 3)
+    save_page(report, artefacts().pruned, tmp_path / "a.html", pictures=pictures)
+    shown = (report, pictures)
+    save_comparison(
+        {"star": shown, "tome": shown}, tmp_path / "both.html", page="own.html"
+    )
+    for name in ("a.html", "both.html"):
+        page = (tmp_path / name).read_text(encoding="utf-8")
+        seen, unfolds = page.index('class="pictures"'), page.index("<details>")
+        assert seen < unfolds < page.index("<table")
+        assert page[seen:unfolds].count("<figure") == 4
+        assert page[unfolds : page.index("</details>")].count("<figure") == 2
+
+
+def test_where_pruning_does_not_pay_the_pages_begin_with_it(tmp_path: Path) -> None:
+    """Nothing about speed or the whole is green."""
+    report = slower_report()
+    shown = (report, drawn(FRAMES, (2, 2), np.arange(4)))
+    save_comparison(
+        {"star": shown, "tome": shown}, tmp_path / "both.html", page="own.html"
+    )
+    own = page_of(report, tmp_path)
+    both = (tmp_path / "both.html").read_text(encoding="utf-8")
+    told = "slower than the unpruned export: 0.80 × at batch 8."
+    assert f'<p class="lead no">S{told[1:]}</p>' in own
+    assert both.count('<p class="lead no">') == both.count(f": {told}</p>") == 2
+    for page in (own, both):
+        assert '<td class="no">0.80 ×<small>' in page
+        badges = re.findall(r'<div class="badge (\w+)">\s*(.*?)\s*</div>', page)
+        assert [kind for kind, _ in badges] == ["measured"]
+    assert "<span>your model as it came: 2.50 by the export, 0.80 by pruning" in own
 
 
 @pytest.mark.parametrize("is_timed", [False, True])
@@ -465,15 +531,14 @@ def test_the_worst_image_of_a_tower_stands_beside_the_mean(tmp_path: Path) -> No
     report = replace(small_report(), agreement=agreement)
     page = page_of(report, tmp_path)
     for text in (
-        "embeddings at a cosine of 0.9682 (lowest 0.2865) on 200 images",
+        "<b>0.9682 (lowest 0.2865)</b>",
+        "<span>cosine of the embeddings, 200 images</span>",
         "same nearest: pruned query in the dense index</td><td></td><td>41.00%",
         "same nearest: both re-indexed</td><td></td><td>25.50%",
         "nearest 10, re-indexed</td><td></td><td>48.00%",
         "(precision@1)</td><td></td><td>33.50% → 31.00%",
-        'class="badge failed"',
+        'class="card no"',
     ):
         assert text in page
     near = replace(agreement, embedding_cosine_least=0.95)
-    assert 'class="badge failed"' not in page_of(
-        replace(report, agreement=near), tmp_path
-    )
+    assert 'class="card no"' not in page_of(replace(report, agreement=near), tmp_path)

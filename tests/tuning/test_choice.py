@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from exporter.core.base.errors import RecipeError
-from exporter.core.base.intervals import loss_bound
+from exporter.core.base.intervals import loss_interval
 from exporter.core.base.records import Pair
 from exporter.core.base.tensor_names import Array
 from exporter.core.base.vocabulary import Method, Status
@@ -17,6 +17,7 @@ from exporter.measure.accuracy import Predictions
 from exporter.measure.benchmark import Ratio, Throughput
 from exporter.measure.loss import PairResult
 from exporter.tuning.choice import (
+    InOneRun,
     Point,
     Timed,
     TuneSettings,
@@ -50,6 +51,7 @@ def point(
         ),
         margin_points=loss if margin is None else margin,
         timed=timed(1000 / images_per_s),
+        speed_up=Ratio(gain, (0.9 * gain, 1.1 * gain)),
         gain=Ratio(gain, (0.9 * gain, 1.1 * gain)),
         images_per_s=images_per_s,
     )
@@ -133,9 +135,6 @@ def test_the_status_follows_the_limits(right: int, status: Status) -> None:
     found = judged(answers(np.arange(1000) < 900, np.arange(1000) < right), 1.5)
     assert found.status == status
     assert found.loss.loss_points == pytest.approx((900 - right) / 10)
-    assert found.loss.loss_bound_points == pytest.approx(
-        100 * loss_bound(900 - right, 0, 1000)
-    )
     assert found.loss.agreement == pytest.approx(1 - (900 - right) / 1000)
     assert judged(answers(*[np.arange(1000) < right] * 2), None).status == Status.MET
 
@@ -144,7 +143,7 @@ def test_the_status_follows_the_limits(right: int, status: Status) -> None:
 def test_images_needed_are_enough_and_no_fewer(limit: float, changed: float) -> None:
     enough = images_needed(limit, changed)
     bounds = [
-        100 * loss_bound(changed / 2 * n, changed / 2 * n, n)
+        100 * loss_interval(changed / 2 * n, changed / 2 * n, n)[1]
         for n in (enough - 1, enough)
     ]
     assert bounds[1] <= limit < bounds[0]
@@ -152,11 +151,11 @@ def test_images_needed_are_enough_and_no_fewer(limit: float, changed: float) -> 
 
 def test_a_point_is_paired_in_images_and_in_rounds() -> None:
     dense, own = np.array([1, 1, 0, 0], bool), np.array([1, 0, 1, 1], bool)
-    times = Pair(timed(10.0), timed(4.0))
+    times = InOneRun(candidate=timed(4.0), unpruned=timed(6.0), base=timed(10.0))
     found = point_of(WAY, 2e9, answers(dense, own), times, 200.0)
     assert found.loss_points == -25.0
     assert found.loss.images == 4
-    assert found.gain.median == 2.5
+    assert (found.speed_up.median, found.gain.median) == (1.5, 2.5)
     assert found.gmacs == 2.0
     assert (found.loss.lost, found.loss.gained, found.loss.agreement) == (1, 2, 0.25)
     # By the speed of the unpruned model, which was another in its own run.

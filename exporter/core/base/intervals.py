@@ -1,8 +1,8 @@
 """Confidence intervals of a share of images, of a mean, and of what one of two models loses on the same images.
 
-Also how many images a narrower interval needs, and McNemar's exact test: only the images that exactly one of
-the two models classifies correctly tell them apart, `lost`, by the first alone, and `gained`, by the second alone.
-The loss is (lost − gained) / images, a share from −1 to 1.
+Also how many images a narrower interval needs. Only the images that exactly one of the two models classifies
+correctly tell them apart: `lost`, by the first alone, and `gained`, by the second alone. The loss is
+(lost − gained) / images, a share from −1 to 1.
 """
 
 from bisect import bisect_left
@@ -73,23 +73,8 @@ def mean_interval(values: np.ndarray[Any, Any], confidence: float = 0.95) -> Int
 STEPS = 54
 
 
-def mcnemar(lost: int, gained: int) -> float:
-    """Return the two-sided p-value of McNemar's exact test (McNemar 1947, Psychometrika 12).
-
-    It is the chance of a split at least as uneven as this one if each differing image were as likely to be gained
-    as to be lost. The binomial sum is exact: integers, divided once.
-    """
-    different, tail, ways = lost + gained, 0, 1
-    for count in range(min(lost, gained) + 1):
-        tail += ways
-        ways = ways * (different - count) // (count + 1)
-    return min(1.0, 2 * tail / 2**different)
-
-
-def loss_interval(
-    lost: float, gained: float, images: float, confidence: float = 0.95
-) -> Interval:
-    """Return Tango's score interval of the loss (Tango 1998, Statistics in Medicine 17).
+def loss_interval(lost: float, gained: float, images: float) -> Interval:
+    """Return Tango's score interval of the loss, of 95 % (Tango 1998, Statistics in Medicine 17).
 
     It contains the losses that a score test does not reject, and 0 where the asymptotic form of McNemar's test does
     not reject. It needs no minimum of differing images.
@@ -98,18 +83,9 @@ def loss_interval(
         lost: Images that the first model alone classifies correctly; a fraction is allowed, to plan with a rate.
         gained: Images that the second model alone classifies correctly.
         images: All images, at least one.
-        confidence: Of both limits together, between 0 and 1.
     """
-    z = normal_quantile((1 + confidence) / 2)
+    z = normal_quantile(0.975)
     return _where(z, lost, gained, images), _where(-z, lost, gained, images)
-
-
-def loss_bound(lost: float, gained: float, images: float) -> float:
-    """Return the one-sided upper limit of the loss: it is below this, with 95 % confidence.
-
-    The arguments are those of `loss_interval`.
-    """
-    return loss_interval(lost, gained, images, confidence=0.9)[1]
 
 
 def _where(z: float, lost: float, gained: float, images: float) -> float:

@@ -45,17 +45,6 @@ class Preprocessing:
         _, height, width = self.input_size
         return floor(height / self.crop_pct), floor(width / self.crop_pct)
 
-    @property
-    def words(self) -> str:
-        """All of it in a line, as "224×224, bicubic, center crop 0.875, mean 0.5 0.5 0.5, std 0.5 0.5 0.5"."""
-        _, height, width = self.input_size
-        mean, std = (
-            " ".join(f"{number:.4g}" for number in values)
-            for values in (self.mean, self.std)
-        )
-        crop = f"{self.crop_mode} crop {self.crop_pct:.4g}"
-        return f"{height}×{width}, {self.interpolation}, {crop}, mean {mean}, std {std}"
-
 
 def normalise(pixels: Array, preprocessing: Preprocessing) -> Array:
     """Convert uint8 pixels to the model's float32 input, bit for bit as timm's ToTensor and Normalize.
@@ -246,11 +235,6 @@ class Schedule:
         return self.method.adaptive
 
     @property
-    def rho_words(self) -> str:
-        """Its rho, to be written behind something else; "" where it has none."""
-        return "" if self.rho is None else f", rho {self.rho:.4g}"
-
-    @property
     def left(self) -> tuple[int, ...]:
         """Patches left after each layer from 0 on, what reaches the first; under a-STAR, the most."""
         return (self.embedded or self.num_patches, *self.keep)
@@ -326,17 +310,3 @@ class Gain:
     def shown(self) -> bool:
         """Whether the interval lies above 0."""
         return self.interval[0] > 0.0
-
-    @property
-    def words(self) -> str:
-        """One line of the gain, and what it was measured on."""
-        low, high = self.interval
-        outcome = "no gain is shown, the weights stay"
-        if self.shown:
-            outcome = "nearer to the unpruned model"
-        after = self.divergence - self.gain
-        return (
-            f"{outcome}: on {self.held_out} images ({self.read} others read) the divergence of its answers, 0 if "
-            f"they are equal, is {self.divergence:.4f} without and {after:.4f} with refit "
-            f"(a fall of {self.gain:.4f}, 95 % {low:.4f} to {high:.4f})"
-        )

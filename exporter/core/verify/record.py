@@ -1,4 +1,4 @@
-"""The result of a comparison, and the lines of text that say it."""
+"""The result of a comparison."""
 
 from dataclasses import dataclass
 
@@ -122,60 +122,3 @@ class ParityReport:
         failed = ", ".join(check.name for check in self.checks if not check.passed)
         result = "passed" if self.passed else f"FAILED ({failed})"
         return f"<ParityReport {self.shipped}, {self.images} images: {result}>"
-
-
-def explain(report: ParityReport) -> list[str]:
-    """Return the report as lines of text: the result, arithmetic and decision errors, then every check."""
-    result = "PASSED" if report.passed else "FAILED"
-    lines = [
-        f"{result}: {report.shipped} against {report.reference}, {report.images} images",
-        *(_arithmetic(output) for output in report.outputs),
-    ]
-    if report.layers:
-        lines.append(f"decisions: {_decisions(report)}")
-    lines += [_line(check) for check in report.checks]
-    return lines
-
-
-def _arithmetic(output: OutputParity) -> str:
-    word = output.worst or output.name
-    word = "logit" if output.kind == OutputKind.LOGITS else word
-    forced = output.max_abs_diff_forced
-    return (
-        f"arithmetic: max |Δ{word}| {_number(output.max_abs_diff)} without a flip"
-        f"{'' if forced is None else f', {_number(forced)} with forced indices'}, {word} std {output.std:.3g}, "
-        f"smallest passing tolerance: {_number(output.diff_needed_per_std)} std"
-    )
-
-
-def _decisions(report: ParityReport) -> str:
-    overlap = f"kept-set overlap {report.kept_set_overlap:.6f}"
-    agreements = [
-        layer.merge_agreement
-        for layer in report.layers
-        if layer.merge_agreement is not None
-    ]
-    if agreements:
-        overlap += f", {min(agreements):.6f} of the patches join the same survivor"
-    if report.first_differing_layer is None:
-        return f"{overlap}, every image keeps the same patches in every layer"
-    gaps = [
-        layer.largest_merge_gap
-        for layer in report.layers
-        if layer.largest_merge_gap is not None
-    ]
-    gap = f", largest gap {_number(max(gaps))}" if gaps else ""
-    return (
-        f"{overlap}, {report.flipped_images} of {report.images} images flip, the first at layer "
-        f"{report.first_differing_layer}, largest margin {_number(report.largest_flip_margin)}{gap}"
-    )
-
-
-def _line(check: Check) -> str:
-    mark = "pass" if check.passed else "FAIL"
-    detail = f" ({check.detail})" if check.detail else ""
-    return f"{mark} {check.name}: {_number(check.measured)} {check.relation} {check.allowed:.3g}{detail}"
-
-
-def _number(value: float | None) -> str:
-    return "nothing measured" if value is None else f"{value:.3g}"

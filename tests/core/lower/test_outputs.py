@@ -25,11 +25,12 @@ from exporter.core.schedule.prune import Prune
 from exporter.core.verify.comparison import Models, compare
 from exporter.core.verify.onnxruntime_runner import OnnxRuntimeRunner
 from exporter.core.verify.playback_runner import PlaybackRunner
-from exporter.core.verify.record import ParityReport, explain
+from exporter.core.verify.record import ParityReport
 from exporter.core.verify.reference import check, reference_runner
 from exporter.core.verify.tolerance import TOLERANCES
 from exporter.core.vit.spec import with_outputs
 from exporter.data.images import list_images
+from exporter.report.parity_words import explain
 from tests.core.lower.models import pruned_of
 from tests.core.prune.adaptive import RATES
 from tests.rounding import assert_whole_at_rates_of_one

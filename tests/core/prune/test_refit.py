@@ -22,6 +22,7 @@ from exporter.core.schedule.policy import resolve
 from exporter.core.schedule.prune import Prune
 from exporter.core.vit.protocol import PrunableViT, weights_sha256
 from exporter.models.registry import adapt
+from exporter.report import words
 from tests.core.lower.models import a_star, pruned_of
 from tests.vits import FAMILIES, POOLED, make_model
 
@@ -87,7 +88,7 @@ def test_what_is_missing_is_found_in_every_family(
 def test_the_copy_is_nearer_to_the_dense_model(tiny_vit: PrunableViT) -> None:
     pruned, judges = _matched(tiny_vit), Judges.of(tiny_vit, _images(tiny_vit))
     copy, gain = _refit(pruned, _images(tiny_vit))
-    assert gain.shown and "on 24 images (72 others read)" in gain.words
+    assert gain.shown and "on 24 images (72 others read)" in words.refit(gain)
     own, refitted = judges.divergences(pruned), judges.divergences(copy)
     assert refitted.mean() < 0.9 * own.mean()
 
@@ -171,7 +172,7 @@ def test_where_nothing_is_pruned_nothing_is_to_be_refitted(
     assert (
         taken is dense
         and abs(gain.gain) < 1e-9
-        and gain.words.startswith("no gain is shown")
+        and words.refit(gain).startswith("no gain is shown")
     )
 
 

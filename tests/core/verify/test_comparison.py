@@ -11,8 +11,9 @@ from exporter.core.base.canonical_json import from_json, to_json
 from exporter.core.base.errors import ParityError
 from exporter.core.verify.comparison import Models, compare
 from exporter.core.verify.onnxruntime_runner import OnnxRuntimeRunner
-from exporter.core.verify.record import Check, ParityReport, explain
+from exporter.core.verify.record import Check, ParityReport
 from exporter.core.verify.runner import TensorInfo
+from exporter.report.parity_words import explain
 from tests.core.verify.models import (
     FP32,
     Array,

@@ -16,8 +16,9 @@ from exporter.core.verify.decisions import (
     positions_by_layer,
     survivors_of,
 )
-from exporter.core.verify.record import ParityReport, explain
+from exporter.core.verify.record import ParityReport
 from exporter.core.verify.runner import Feed, TensorInfo
+from exporter.report.parity_words import explain
 from tests.core.prune.ops.references import reference_into, reference_mean
 from tests.core.verify.models import Family, compared, failing
 from tests.fakes import NumpyRunner
