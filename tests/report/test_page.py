@@ -13,6 +13,7 @@ from PIL import Image
 from exporter.core.base.intervals import wilson
 from exporter.core.base.records import Pair
 from exporter.core.base.tensor_names import IMAGES, count_name, keep_name
+from exporter.core.base.vocabulary import Method
 from exporter.core.schedule.macs import LayerUse, PatchUse
 from exporter.core.verify.record import Check
 from exporter.measure.likeness import Agreement, Retrieval
@@ -447,10 +448,14 @@ def texts(page: str) -> list[str]:
 
 
 def test_no_sentence_stands_twice(tmp_path: Path) -> None:
-    report = replace(losing(0.3, 0.9, 2.2), calibration=CalibratedOn(17, 0))
-    shown = (report, drawn(FRAMES, (2, 2), np.arange(4)))
+    report = replace(losing(0.3, 0.9, 2.2), class_names=("cat", "dog", "hat"))
+    pictures = drawn(FRAMES, (2, 2), np.arange(4))
+    schedule = replace(report.schedule, method=Method.TOME)
+    tome = replace(report, schedule=schedule)
     save_comparison(
-        {"star": shown, "tome": shown}, tmp_path / "both.html", page="own.html"
+        {"star": (report, pictures), "tome": (tome, pictures)},
+        tmp_path / "both.html",
+        page="own.html",
     )
     both = (tmp_path / "both.html").read_text(encoding="utf-8")
     for page in (page_of(report, tmp_path), both):
