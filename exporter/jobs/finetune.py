@@ -49,6 +49,7 @@ from exporter.models.networks import identity_of
 from exporter.models.registry import check_trainable, trainable
 from exporter.models.request import ModelRequest
 from exporter.processes import processes
+from exporter.report import words
 from exporter.training.data import TrainBatches
 from exporter.training.finetune import Reordered, finetune
 from exporter.training.pruned_checkpoint import TUNED, pruning_records
@@ -344,7 +345,8 @@ def models_of(network: Network, teacher: PathLike | OwnModel | None) -> Distilla
         ours, input_size=theirs.input_size, mean=theirs.mean, std=theirs.std
     )
     if cropped_alike != ours:
-        raise ModelError("teacher", theirs.words, f"{ours.words}, as the model has")
+        got, expected = map(words.preprocessing, (theirs, ours))
+        raise ModelError("teacher", got, f"{expected}, as the model has")
     return models
 
 
