@@ -7,18 +7,21 @@ from pathlib import Path
 
 import pytest
 
-from tests.plugins.builds import SOURCE, configure
+from tests.plugins.builds import SOURCE, built, configure
 from tests.plugins.implementations import HostLibrary
 
 
 @pytest.fixture(scope="session")
-def host_library(tmp_path_factory: pytest.TempPathFactory) -> HostLibrary:
+def host_library() -> HostLibrary:
     """The row logic, for a machine without CUDA."""
     _need("g++")
-    library = tmp_path_factory.mktemp("host") / "libcdf_retain_host.so"
     command = "g++ -std=c++17 -O3 -ffp-contract=off -Wall -Wextra -Werror -fPIC -shared cdf_retain_host.cpp -o"
-    subprocess.run([*command.split(), str(library)], cwd=SOURCE, check=True)
-    return HostLibrary(library)
+
+    def make(folder: Path) -> None:
+        library = folder / "libcdf_retain_host.so"
+        subprocess.run([*command.split(), str(library)], cwd=SOURCE, check=True)
+
+    return HostLibrary(built("host", make) / "libcdf_retain_host.so")
 
 
 @pytest.fixture(scope="session")

@@ -6,6 +6,9 @@ import pytest
 from tests.plugins.implementations import HostLibrary, mismatches
 from tests.plugins.rows import Case, cases
 
+# It is compiled.
+pytestmark = pytest.mark.exhaustive
+
 
 def test_every_row_equals_the_reference(host_library: HostLibrary) -> None:
     rows = wrong = 0

@@ -6,17 +6,20 @@ What this cannot show: the GPU's arithmetic. `gpu_check.py` does, on a GPU.
 import multiprocessing
 import shutil
 import subprocess
+from functools import partial
 from itertools import islice
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from tests.plugins.builds import SOURCE
+from tests.plugins.builds import FAKE_CUDA, SOURCE, built
 from tests.plugins.implementations import HostLibrary, mismatches
 from tests.plugins.rows import Case, cases
 
-FAKE_CUDA = Path(__file__).parent / "cuda_on_cpu"
+# It is compiled.
+pytestmark = pytest.mark.exhaustive
+
 KERNELS = ("cdf_retain_kernel.cu",)
 HEADERS = ("cdf_retain_block.h",)
 
@@ -37,6 +40,7 @@ FLAGS = [
     "-fno-gnu-unique",
 ]
 
+LIBRARY = "libkernel.so"
 BARRIER = "__syncthreads();"
 # Each barrier of the kernels: its file, and which it is there.
 BARRIERS = [
@@ -73,7 +77,7 @@ def build(
         )
         command = ["g++", *FLAGS, *watched, *includes, "-c", str(source_path)]
         subprocess.run([*command, "-o", str(objects[-1])], check=True)
-    library = folder / "libkernel.so"
+    library = folder / LIBRARY
     subprocess.run(["g++", "-shared", *objects, "-o", library], check=True)
     return HostLibrary(library)
 
@@ -85,13 +89,13 @@ def _needs_a_compiler() -> None:
 
 
 @pytest.fixture(scope="module")
-def kernel_on_cpu(tmp_path_factory: pytest.TempPathFactory) -> HostLibrary:
-    return build(tmp_path_factory.mktemp("kernel"))
+def kernel_on_cpu() -> HostLibrary:
+    return HostLibrary(built("kernel", build) / LIBRARY)
 
 
 @pytest.fixture(scope="module")
-def racing_kernel(tmp_path_factory: pytest.TempPathFactory) -> HostLibrary:
-    return build(tmp_path_factory.mktemp("racing"), racing=True)
+def racing_kernel() -> HostLibrary:
+    return HostLibrary(built("racing", partial(build, racing=True)) / LIBRARY)
 
 
 def test_the_one_line_of_dynamic_memory_is_in_each_kernel() -> None:
@@ -151,7 +155,6 @@ def test_no_race_where_any_thread_may_go_on_at_any_access(
     assert faults(racing_kernel, 151) == 0
 
 
-@pytest.mark.exhaustive
 def test_no_race_on_more_rows(racing_kernel: HostLibrary) -> None:
     assert faults(racing_kernel, 23) == 0
 
@@ -164,7 +167,6 @@ def _exit_by_faults(folder: Path, barrier: tuple[str, int] | None) -> None:
     raise SystemExit(FAULTY if faults(library, 151) else 0)
 
 
-@pytest.mark.exhaustive
 @pytest.mark.parametrize("barrier", [None, *BARRIERS], ids=str)
 def test_each_barrier_is_missed_where_it_is_gone(
     tmp_path: Path, barrier: tuple[str, int] | None

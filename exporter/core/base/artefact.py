@@ -5,7 +5,7 @@ PyTorch.
 """
 
 import hashlib
-from collections.abc import Container, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -189,8 +189,9 @@ def from_metadata(metadata: Mapping[str, str], source: str) -> Artefact:
         )
 
 
-def _check_precision(artefact: Artefact, types: Container[int], source: str) -> None:
-    """Raise ArtefactError unless weights of these ONNX types fit the target, which decides the tolerance."""
+def check_precision(artefact: Artefact, model: "ModelProto", source: str) -> None:
+    """Raise ArtefactError unless the weights of a model fit the target, which decides the tolerance."""
+    types = {weights.data_type for weights in model.graph.initializer}
     reduced = (precision for kind, precision in PRECISIONS.items() if kind in types)
     precision = next(reduced, Precision.FP32)
     if precision != artefact.target.precision:
@@ -213,9 +214,7 @@ def artefact_of(model: "ModelProto", source: str = "") -> Artefact:
     """
     source = source or model.graph.name
     artefact = from_metadata(metadata_of(model), source)
-    _check_precision(
-        artefact, {weights.data_type for weights in model.graph.initializer}, source
-    )
+    check_precision(artefact, model, source)
     return artefact
 
 

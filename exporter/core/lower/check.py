@@ -9,7 +9,12 @@ import onnx
 from onnx import shape_inference
 
 import exporter
-from exporter.core.base.artefact import Artefact, output_shapes, to_metadata
+from exporter.core.base.artefact import (
+    Artefact,
+    check_precision,
+    output_shapes,
+    to_metadata,
+)
 from exporter.core.base.errors import ArtefactError, ModelError, reason_of
 from exporter.core.base.large_onnx import checkable
 from exporter.core.base.tensor_names import (
@@ -48,6 +53,7 @@ def verify(model: onnx.ModelProto, artefact: Artefact) -> onnx.ModelProto:
     1. Counts are static; where they depend on the image, the file must not hold a static count.
     2. Logs, profiles and quantizers tell nodes apart by their names.
     3. Between the product that scores patches and the survivors, no tensor is in half precision.
+    4. Whoever reads the file takes it: its weights are those of its target.
 
     A mistake found here is a bug in star-export, not the user's: it raises RuntimeError and keeps its trace.
 
@@ -64,6 +70,7 @@ def verify(model: onnx.ModelProto, artefact: Artefact) -> onnx.ModelProto:
             "take another target, or rewrite the operator in a pass (CONTRIBUTING.md)",
         ) from error
     wrong = [*_wrong_shapes(values, artefact), *_name_faults(model.graph.node)]
+    wrong += _refused_by_readers(model, artefact)
     wrong = wrong or _halved_scores(model, values, artefact)
     if wrong:
         raise RuntimeError(f"lowering of {artefact.spec.name}: {'; '.join(wrong)}")
@@ -84,6 +91,15 @@ def check_graph(model: onnx.ModelProto, artefact: Artefact, source: str) -> None
         raise ArtefactError(source, reason_of(error), expected) from None
     if wrong:
         raise ArtefactError(source, wrong[0], expected, "compile it again")
+
+
+def _refused_by_readers(model: onnx.ModelProto, artefact: Artefact) -> Iterator[str]:
+    """Yield what a command that reads the file would refuse it for."""
+    yield from _wrong_target(model, artefact)
+    try:
+        check_precision(artefact, model, artefact.spec.name)
+    except ArtefactError as error:
+        yield f"{error.got}, not {error.expected}"
 
 
 def _wrong_target(model: onnx.ModelProto, artefact: Artefact) -> Iterator[str]:

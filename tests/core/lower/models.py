@@ -1,4 +1,4 @@
-"""The models that lowering is tested on: torch exports each once an opset, for all tests and processes."""
+"""The models that lowering is tested on: exported once an opset, lowered once a target, for all processes."""
 
 import hashlib
 from collections import Counter
@@ -32,6 +32,8 @@ FAMILIES = tuple(family for family in vits.FAMILIES if family != "deit")
 
 # What a shared model was made from.
 NAMES: dict[PrunedViT, tuple[str, ...]] = {}
+# What was lowered, by the model, the target, the kind of its input and a hash of the images for ranges.
+_LOWERED: dict[tuple[PrunedViT, Target, InputKind, str | None], bytes] = {}
 
 
 def biased_vit(family: str = "vit") -> PrunableViT:
@@ -111,7 +113,27 @@ def lowered(
     input_kind: InputKind = InputKind.FLOAT32,
     images: np.ndarray | None = None,
 ) -> onnx.ModelProto:
-    """What `lower` makes of a shared model."""
+    """What `lower` makes of a model: of a shared one a copy, for whoever asks."""
+    if pruned not in NAMES:
+        return lowered_anew(pruned, target, input_kind, images)
+    shown = None if images is None else hashlib.sha256(images.tobytes()).hexdigest()
+    key = pruned, target, input_kind, shown
+    if key not in _LOWERED:
+        _LOWERED[key] = shared_bytes(
+            "lowered",
+            (*_identity(pruned), *key[1:]),
+            lambda: lowered_anew(*key[:3], images).SerializeToString(),
+        )
+    return onnx.load_model_from_string(_LOWERED[key])
+
+
+def lowered_anew(
+    pruned: PrunedViT,
+    target: Target,
+    input_kind: InputKind = InputKind.FLOAT32,
+    images: np.ndarray | None = None,
+) -> onnx.ModelProto:
+    """The same by all passes, though another test may have run them."""
     with patch.object(pipeline, "to_onnx", exported):
         return pipeline.lower(pruned, target, input_kind, images)
 
@@ -176,7 +198,14 @@ def _exported(pruned: PrunedViT, opset: int) -> bytes:
 
     if pruned not in NAMES:  # a model of one test's own
         return export()
-    return shared_bytes("export", (*NAMES[pruned], opset, _weights_of(pruned)), export)
+    return shared_bytes("export", (*_identity(pruned), opset), export)
+
+
+@cache
+def _identity(pruned: PrunedViT) -> tuple[str, ...]:
+    """What tells a shared model from others: its name, schedule, layout and weights."""
+    schedule = repr(pruned.schedule)
+    return (*NAMES[pruned], schedule, pruned.layout, _weights_of(pruned))
 
 
 def _weights_of(pruned: PrunedViT) -> str:

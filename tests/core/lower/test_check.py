@@ -9,7 +9,15 @@ import pytest
 
 from exporter.core.base.artefact import artefact_of, to_metadata
 from exporter.core.base.errors import ArtefactError, ModelError
-from exporter.core.base.targets import ONNXRUNTIME_OPSET17, TENSORRT
+from exporter.core.base.targets import (
+    ONNXRUNTIME_FP16,
+    ONNXRUNTIME_OPSET17,
+    OPENVINO_BF16,
+    OPENVINO_INT8,
+    TENSORRT,
+    TENSORRT_INT8,
+    Target,
+)
 from exporter.core.base.vocabulary import Layout, Method
 from exporter.core.lower.check import check_graph, stamp, verify
 from exporter.core.prune.pruned_vit import PrunedViT
@@ -87,6 +95,24 @@ def test_another_number_of_classes() -> None:
     other = replace(artefact.spec, outputs=(replace(logits, channels=8),))
     with pytest.raises(RuntimeError, match="logits is"):
         verify(model, replace(artefact, spec=other))
+
+
+@pytest.mark.parametrize(
+    "target",
+    [ONNXRUNTIME_FP16, OPENVINO_BF16, OPENVINO_INT8, TENSORRT_INT8],
+    ids=lambda target: target.name,
+)
+def test_a_target_that_forgets_its_precision_is_refused_as_it_is_exported(
+    target: Target,
+) -> None:
+    """Else the next command refuses its file."""
+    whole = tuple(name for name in target.passes if not name.startswith("to_"))
+    forgetful = replace(target, passes=whole, passes_after=(), quantization="")
+    said = (
+        f"weights in fp32, not those of its target {target.name}, in {target.precision}"
+    )
+    with pytest.raises(RuntimeError, match=said):
+        lowered(star(), forgetful)
 
 
 def test_a_batch_that_was_baked_in() -> None:

@@ -1,6 +1,6 @@
 """Every scorer with every reduction lowers for every target, and computes what PyTorch does."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -8,7 +8,13 @@ import onnx
 import pytest
 import torch
 
-from exporter.core.base.targets import OPENVINO, TARGETS, TENSORRT
+from exporter.core.base.targets import (
+    ONNXRUNTIME,
+    OPENVINO,
+    TARGETS,
+    TENSORRT,
+    Target,
+)
 from exporter.core.base.tensor_names import IMAGES
 from exporter.core.base.vocabulary import Precision
 from exporter.core.lower import pipeline
@@ -26,18 +32,25 @@ FAMILIES = {
     "similarity": "pooled",
     "probe": "pe, pooled by attention",
 }
-# Of these, `make test` takes every scorer, and every reduction of two scorers.
+# Of these, `make test` takes every scorer and every reduction for two targets, and one pair for all.
 FIRST = {"drop": {*SCORERS}, "merge": {"fused", "token-pairs", "pairs"}}
+TWO = (ONNXRUNTIME, TENSORRT)
+EVERY = tuple(TARGETS.values())
 
 
-def pairs() -> Iterator[Any]:
+def rows() -> Iterator[Any]:
     for scorer in SCORERS.values():
         for reduction in REDUCTIONS.values():
             if scorer.pairs and not reduction.merges:
                 continue
             quick = scorer.name in FIRST.get(reduction.name, {"fused", "token-pairs"})
             row = (scorer.name, reduction.name)
-            yield row if quick else also(*row)
+            if row == ("fused", "drop"):
+                yield *row, EVERY
+            else:
+                yield also(*row, EVERY)
+                if quick:
+                    yield *row, TWO
 
 
 @pytest.fixture(autouse=True)
@@ -54,15 +67,21 @@ def one_export(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.ort
-@pytest.mark.parametrize(("scorer", "reduce"), [*pairs()])
-def test_it_lowers_for_every_target(scorer: str, reduce: str) -> None:
+@pytest.mark.parametrize(
+    ("scorer", "reduce", "targets"),
+    [*rows()],
+    ids=lambda each: each if isinstance(each, str) else f"{len(each)} targets",
+)
+def test_it_lowers_for_every_target(
+    scorer: str, reduce: str, targets: Sequence[Target]
+) -> None:
     """Those in fp32 run, and are compared: OpenVINO's there, where it is installed, all others on ONNX Runtime."""
     pruned = star(FAMILIES.get(scorer, "vit"), scorer, reduce)
     images = varied_images(pruned.vit, 4)
     with torch.inference_mode():
         expected = pruned(images).numpy()
-    models = pipeline.lower_each(pruned, TARGETS.values(), images=images.numpy())
-    for target, model in zip(TARGETS.values(), models, strict=True):
+    models = pipeline.lower_each(pruned, targets, images=images.numpy())
+    for target, model in zip(targets, models, strict=True):
         lacking = target.runtime == OPENVINO.runtime and why_not(target)
         if target.precision == Precision.FP32 and not lacking:
             with runner_here(model.SerializeToString(), target, threads=1) as runner:

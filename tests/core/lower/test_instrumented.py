@@ -45,6 +45,7 @@ from tests.core.lower.models import (
     tome,
 )
 from tests.core.prune.adaptive import RATES
+from tests.exhaustive import also, mark_further
 from tests.vits import random_images, varied_images
 
 LAYERS, PATCHES = (1, 2, 4), 16
@@ -139,11 +140,9 @@ def sliced(pruned: PrunedViT) -> onnx.ModelProto:
     return sliced_model(lowered(pruned))
 
 
+FAMILIES = ("vit", "distilled", "registers", "qk norm", "lvvit")
 MODELS: dict[str, Callable[[], PrunedViT]] = {
-    **{
-        family: partial(star, family)
-        for family in ("vit", "distilled", "registers", "qk norm", "lvvit")
-    },
+    **{family: partial(star, family) for family in FAMILIES},
     "merging": merging,
     "merging, weighted": partial(merging, reduce="merge-weighted"),
     "tome": tome,
@@ -152,7 +151,9 @@ MODELS: dict[str, Callable[[], PrunedViT]] = {
 
 
 @pytest.mark.ort
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize(
+    "name", mark_further([*MODELS], [*MODELS.keys() - {*FAMILIES[1:]}])
+)
 def test_it_computes_what_forcing_the_first_patches_does(name: str) -> None:
     """Of merging nothing is left, and every size is 1."""
     pruned = MODELS[name]()
@@ -199,7 +200,7 @@ def test_rows_that_something_else_reads_are_refused() -> None:
 
 @pytest.mark.ort
 @pytest.mark.parametrize(
-    "family", ["vit", "distilled", "registers", "lvvit", "eva02, joined, rotary"]
+    "family", ["vit", also("distilled"), also("lvvit"), "eva02, joined, rotary"]
 )
 def test_variants_show_and_take_the_survivors(family: str) -> None:
     pruned = star(family)

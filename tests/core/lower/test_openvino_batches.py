@@ -154,8 +154,9 @@ def test_no_mask_of_sizes_has_one_number_a_key(way: str, family: str) -> None:
 
 
 @pytest.mark.parametrize("batch", [1, 4])
-@pytest.mark.parametrize("tokens", [2, 3, 4, 6, 7, 12])
-@pytest.mark.parametrize("heads", [2, 3, 6, 12])
+@pytest.mark.parametrize(
+    ("heads", "tokens"), [(2, 2), (3, 3), (6, 6), (12, 12), (6, 7)]
+)
 def test_attention_of_as_many_tokens_as_heads(
     heads: int, tokens: int, batch: int
 ) -> None:

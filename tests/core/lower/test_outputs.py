@@ -33,6 +33,7 @@ from exporter.data.images import list_images
 from exporter.report.parity_words import explain
 from tests.core.lower.models import pruned_of
 from tests.core.prune.adaptive import RATES
+from tests.exhaustive import also, mark_further
 from tests.rounding import assert_whole_at_rates_of_one
 from tests.vits import (
     cut_vit,
@@ -54,13 +55,20 @@ def checked(model: PrunedViT, *targets: Target) -> ParityReport:
     return report
 
 
-# What is exported together, and the layout of a-STAR in it.
-EXPORTS = [((ONNXRUNTIME_FP16, ONNXRUNTIME), "packed"), ((TENSORRT,), "padded")]
+# What is exported together, the method, and the layout of a-STAR.
+EXPORTS = pytest.mark.parametrize(
+    ("targets", "method", "layout"),
+    [
+        ((ONNXRUNTIME_FP16, ONNXRUNTIME), Method.A_STAR, "packed"),
+        ((TENSORRT,), Method.STAR, "padded"),
+        also((ONNXRUNTIME_FP16, ONNXRUNTIME), Method.STAR, "packed"),
+        also((TENSORRT,), Method.A_STAR, "padded"),
+    ],
+)
 
 
 @pytest.mark.ort
-@pytest.mark.parametrize(("targets", "layout"), EXPORTS)
-@pytest.mark.parametrize("method", [Method.STAR, Method.A_STAR], ids=str)
+@EXPORTS
 def test_a_towers_embedding_agrees(
     targets: tuple[Target, ...], layout: str, method: Method
 ) -> None:
@@ -95,8 +103,7 @@ def test_a_tower_is_calibrated_by_acs_and_planned(tmp_path: Path) -> None:
 
 
 @pytest.mark.ort
-@pytest.mark.parametrize(("targets", "layout"), EXPORTS)
-@pytest.mark.parametrize("method", [Method.STAR, Method.A_STAR], ids=str)
+@EXPORTS
 def test_outputs_of_every_kind_agree(
     targets: tuple[Target, ...], layout: str, method: Method
 ) -> None:
@@ -120,8 +127,10 @@ def test_outputs_of_every_kind_agree(
 
 
 @pytest.mark.ort
-@pytest.mark.parametrize("method", [Method.STAR, Method.A_STAR], ids=str)
-@pytest.mark.parametrize("names", [("layer:3",), ("layer:1", "layer:2")])
+@pytest.mark.parametrize(
+    ("names", "method"),
+    [(("layer:3",), Method.A_STAR), (("layer:1", "layer:2"), Method.STAR)],
+)
 def test_blocks_behind_the_last_output_are_not_exported(
     names: tuple[str, ...], method: Method
 ) -> None:
@@ -159,12 +168,15 @@ CASES: dict[str, Callable[[], PrunedViT]] = {
 
 
 @pytest.mark.ort
-@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize(
+    "case",
+    mark_further([*CASES], ["registers", "grid of merged tokens", "pruned once"]),
+)
 def test_tokens_of_other_models_agree(case: str) -> None:
     checked(CASES[case](), ONNXRUNTIME)
 
 
-@pytest.mark.parametrize("method", [Method.STAR, Method.A_STAR], ids=str)
+@pytest.mark.parametrize("method", [also(Method.STAR), Method.A_STAR], ids=str)
 def test_openvino_agrees(method: Method) -> None:
     pytest.importorskip("openvino")
     checked(

@@ -35,7 +35,7 @@ from tests.core.lower.graphs import (
     operators,
 )
 from tests.core.lower.graphs import run as run_small
-from tests.core.lower.models import lowered, run, star
+from tests.core.lower.models import lowered, lowered_anew, run, star
 from tests.core.prune.adaptive import RATES
 from tests.vits import random_images
 
@@ -251,7 +251,7 @@ def test_onnx_s_reference_computes_what_onnx_runtime_does() -> None:
 
 @pytest.mark.ort
 def test_nothing_is_said_on_stdout(capfd: pytest.CaptureFixture[str]) -> None:
-    for_tensorrt()
+    lowered_anew(star(), TENSORRT_FP8, images=random_images(star().vit, 4).numpy())
     assert capfd.readouterr().out == ""
 
 

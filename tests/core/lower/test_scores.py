@@ -76,7 +76,7 @@ def cases() -> Iterator[Any]:
         for way in WAYS if target.reduced else ():
             method = METHODS.get(way, Method.STAR)
             if method != Method.A_STAR or way in target.layouts:
-                first = way == "padded" or target is TENSORRT_INT8
+                first = way == "padded" or target is TENSORRT_FP16
                 yield (target, way) if first else also(target, way)
 
 

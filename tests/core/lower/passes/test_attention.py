@@ -34,6 +34,7 @@ from tests.core.lower.graphs import (
 from tests.core.lower.models import a_star, lowered, merging, star, tome
 from tests.core.lower.models import run as run_model
 from tests.core.prune.adaptive import RATES
+from tests.exhaustive import also
 from tests.vits import random_images
 
 STANDARD = replace(ONNXRUNTIME, passes=IN_PARTS)
@@ -377,12 +378,12 @@ def test_class_row(tokens: int, summed: bool) -> None:
     "make",
     [
         star,
-        partial(star, "distilled"),
+        also(partial(star, "distilled")),
         partial(star, "eva, bias apart"),
-        partial(star, "qk norm"),
-        merging,
+        also(partial(star, "qk norm")),
+        also(merging),
         tome,
-        partial(a_star, layout="padded"),
+        also(partial(a_star, layout="padded")),
     ],
     ids=["vit", "distilled", "bias apart", "qk norm", "merging", "tome", "a-star"],
 )

@@ -15,6 +15,7 @@ from exporter.core.base.targets import (
     TENSORRT_INT8,
     Target,
 )
+from exporter.core.base.vocabulary import Precision
 from exporter.core.lower.passes.precision import (
     AXES_INPUT_SINCE_18,
     OPSET,
@@ -94,7 +95,14 @@ def test_scores_and_norms_are_fp32_and_matrices_fp16(target: Target) -> None:
 
 def test_bf16_is_the_same_graph() -> None:
     models = [
-        lowered(star(), replace(OPENVINO, passes=(*OPENVINO.passes, f"to_{half}")))
+        lowered(
+            star(),
+            replace(
+                OPENVINO,
+                passes=(*OPENVINO.passes, f"to_{half}"),
+                precision=Precision.named(half),
+            ),
+        )
         for half in ("fp16", "bf16")
     ]
     fp16, bf16 = (
