@@ -34,6 +34,7 @@ def settings(*sm: int, **more: object) -> BuildSettings:
     return BuildSettings(runtime="tensorrt-rtx", sm=sm, batches=(1, 4), **more)  # type: ignore[arg-type]
 
 
+@pytest.mark.exhaustive
 def test_a_folder_for_two_cards_is_complete(tmp_path: Path) -> None:
     write_folder(tmp_path, TENSORRT)
     built = build_folder(tmp_path, settings(80, 120))
@@ -83,6 +84,7 @@ def test_a_folder_for_two_cards_is_complete(tmp_path: Path) -> None:
     ] == [True, True]
 
 
+@pytest.mark.exhaustive
 def test_its_folder_is_read_back(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -108,6 +110,7 @@ def test_its_folder_is_read_back(
         assert re.search(r"GPU \| got (no libcuda|a driver without)", line)
 
 
+@pytest.mark.exhaustive
 def test_a_promise_that_is_not_kept_is_exit_code_1(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -180,6 +183,7 @@ runner(None)
 """
 
 
+@pytest.mark.exhaustive
 def test_polygraphy_runs_them() -> None:
     pytest.importorskip("polygraphy")
     subprocess.run([sys.executable, "-c", POLYGRAPHY], check=True)

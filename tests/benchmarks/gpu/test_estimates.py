@@ -11,6 +11,7 @@ from tests.benchmarks.scripts import script
 module = script("gpu/estimates.py")
 
 
+@pytest.mark.exhaustive
 @pytest.mark.trt
 @pytest.mark.ort
 def test_a_row_for_each_batch_and_the_second_call_builds_nothing(

@@ -121,6 +121,7 @@ def test_files_have_ranges_where_the_target_quantizes_and_the_layout_that_is_ask
     assert shrinking.layout == Layout.SHRINKING != module.TARGETS["int8"].layouts[0]
 
 
+@pytest.mark.exhaustive
 @pytest.mark.trt
 @pytest.mark.ort
 def test_what_is_measured_has_its_estimate_beside_it(
