@@ -29,6 +29,7 @@ from exporter.cli.main import main  # noqa: E402
 from exporter.core.vit.protocol import PrunableViT  # noqa: E402
 from tests.commands import Command, Outcome, Workplace  # noqa: E402
 from tests.disk_cache import shared_folder  # noqa: E402
+from tests.examples import SHARED_MACHINE  # noqa: E402
 from tests.quick_exports import make_exports_quick  # noqa: E402
 from tests.vits import make_images, make_model, make_vit  # noqa: E402
 
@@ -37,8 +38,7 @@ torch.set_num_threads(1)
 
 make_exports_quick()
 
-# Tests share the machine with each other: how long one takes says nothing of what it tests.
-settings.register_profile("shared machine", deadline=None)
+settings.register_profile("shared machine", SHARED_MACHINE)
 settings.load_profile("shared machine")
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import tomli_w
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from exporter.cli.flags import add_recipe, add_training, recipe_of, training_of
@@ -20,6 +20,7 @@ from exporter.jobs.recipe import TRAINING, Recipe
 from exporter.models.request import PREPROCESS_KEYS
 from exporter.training.settings import FinetuneSettings
 from tests.commands import Command
+from tests.examples import FEW
 
 TABLES = {**sections_of(Recipe), TRAINING: FinetuneSettings}
 PLACES = [(table, name) for table, kind in TABLES.items() for name in fields_of(kind)]
@@ -95,7 +96,7 @@ def outcome(*flags: str) -> object:
 
 
 @pytest.mark.parametrize(("table", "name"), PLACES, ids=map(".".join, PLACES))
-@settings(max_examples=20)
+@FEW
 @given(data=st.data())
 def test_a_command_and_a_file_give_the_same_record(
     table: str, name: str, data: st.DataObject

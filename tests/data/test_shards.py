@@ -5,7 +5,7 @@ import logging
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from exporter.core.base.errors import ImageError
@@ -225,11 +225,6 @@ def test_places_need_whole_uncompressed_files_with_images(tmp_path: Path) -> Non
         list_shards([write_shard(tmp_path / "d.tar", {"1.cls": "3"})])
 
 
-@settings(
-    suppress_health_check=[HealthCheck.function_scoped_fixture],
-    deadline=None,
-    max_examples=40,
-)
 @given(
     st.lists(
         st.tuples(

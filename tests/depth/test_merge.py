@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
 
@@ -30,7 +30,6 @@ def seeded(module: nn.Module) -> nn.Module:
     return module.double()
 
 
-@settings(max_examples=50, deadline=None)
 @given(
     SIZES,
     SIZES,

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from exporter.core.base.errors import DepthError
@@ -62,7 +62,6 @@ def test_errors_are_those_of_two_samples_left_out() -> None:
     assert got == pytest.approx(expected, abs=1e-8)
 
 
-@settings(max_examples=30, deadline=None)
 @given(st.integers(1, 4), st.integers(0, 2**31))
 def test_a_polynomial_is_found_again(degree: int, seed: int) -> None:
     count = (degree + 1) * (degree + 2) // 2

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import torch
-from hypothesis import assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
 from torch import nn
 from torchvision.models import VisionTransformer as TorchvisionNetwork
@@ -113,7 +113,6 @@ WITH_POSITIONS = [
 SIDES = st.integers(1, 6)
 
 
-@settings(max_examples=60, deadline=None)
 @given(family=st.sampled_from(WITH_POSITIONS), rows=SIDES, columns=SIDES)
 def test_another_grid_is_refused_unless_its_size_was_asked_for(
     family: str, rows: int, columns: int

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from safetensors.torch import save_file
 from torch import nn
@@ -130,7 +130,6 @@ PARTS = st.sampled_from(
 )
 
 
-@settings(max_examples=40, deadline=None)
 @given(
     prefix=st.lists(PARTS | st.from_regex(r"[a-z_]{1,8}", fullmatch=True), max_size=5)
 )

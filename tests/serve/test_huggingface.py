@@ -10,7 +10,7 @@ import numpy as np
 import onnx
 import pytest
 import transformers
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
 
@@ -78,7 +78,6 @@ def test_the_processor_makes_the_very_pixels_or_is_refused_by_name(
 ) -> None:
     outcomes: Counter[bool] = Counter()
 
-    @settings(max_examples=150)
     @given(preprocessing=PREPROCESSINGS, shape=SHAPES)
     def compare(preprocessing: Preprocessing, shape: tuple[int, int]) -> None:
         try:

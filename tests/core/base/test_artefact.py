@@ -5,7 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 import exporter
@@ -22,10 +22,6 @@ from exporter.core.base.vocabulary import InputKind, Layout, Method
 from tests.folders import artefacts, write_folder
 from tests.tiny_onnx import linear_classifier
 
-# One folder serves many examples: each writes its file anew.
-MANY = settings(
-    suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=200
-)
 PLAIN = artefacts().pruned
 
 
@@ -98,7 +94,6 @@ def test_a_torn_file_is_refused_wherever_it_ends(tmp_path: Path) -> None:
             read_lowered(written(tmp_path / "m.onnx", whole[:size]))
 
 
-@MANY
 @given(st.binary(max_size=200))
 @example(b"\x72\x00")
 @example(b"\xff" * 12)
@@ -107,7 +102,6 @@ def test_random_bytes_are_never_ours(tmp_path: Path, content: bytes) -> None:
         read_lowered(written(tmp_path / "m.onnx", content))
 
 
-@MANY
 @given(
     st.lists(
         st.tuples(st.integers(0, 10**6), st.binary(min_size=1, max_size=8)),

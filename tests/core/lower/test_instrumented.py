@@ -11,7 +11,7 @@ import onnx
 import onnx_graphsurgeon as gs
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from exporter.core.base.artefact import Artefact
@@ -107,7 +107,6 @@ def drawn(of: Artefact, seed: int, images: int) -> list[np.ndarray]:
 
 
 @pytest.mark.ort
-@settings(max_examples=20)
 @given(prefix=st.integers(1, 3), seed=st.integers(0, 999), images=st.integers(1, 3))
 def test_any_order_of_tokens_means_patches_that_ascend(
     prefix: int, seed: int, images: int

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 import transformers
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
 
@@ -109,7 +109,6 @@ def is_refused_rightly(processor: Any, error: ModelError) -> bool:
 def test_its_pixels_are_the_librarys_for_any_settings() -> None:
     outcomes: Counter[bool] = Counter()
 
-    @settings(max_examples=300)
     @given(name=st.sampled_from([*CLASSES]), drawn=SETTINGS, shape=SHAPES)
     def compare(name: str, drawn: dict[str, Any], shape: tuple[int, int]) -> None:
         processor = CLASSES[name](

@@ -5,7 +5,7 @@ import onnx
 import onnx_graphsurgeon as gs
 import pytest
 import torch
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from exporter.core.base.targets import OPENVINO
@@ -44,7 +44,6 @@ def selection(patches: int, k: int, prefix: int) -> gs.Graph:
 
 
 @pytest.mark.ort
-@settings(max_examples=25)
 @given(data=st.data())
 def test_ties_go_to_the_lower_position_and_survivors_ascend(
     data: st.DataObject,
@@ -201,13 +200,7 @@ def test_openvino_gathers_over_the_whole_batch() -> None:
     assert "GatherND" not in nodes and nodes.count("Attention") == 4
 
 
-COMMON = settings(
-    max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture]
-)
-
-
 @pytest.mark.ort
-@COMMON
 @given(st.integers(0, 2**32 - 1), st.integers(0, 2))
 def test_in_standard_operators(seed: int, prefix: int) -> None:
     graph = graph_of(
