@@ -4,7 +4,6 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
-import onnx
 import pytest
 import torch
 
@@ -17,12 +16,10 @@ from exporter.core.base.targets import (
 )
 from exporter.core.base.tensor_names import IMAGES
 from exporter.core.base.vocabulary import Precision
-from exporter.core.lower import pipeline
-from exporter.core.prune.pruned_vit import PrunedViT
 from exporter.core.schedule.methods import REDUCTIONS, SCORERS
 from exporter.core.verify.runners import runner_here
 from exporter.engines.choice import why_not
-from tests.core.lower.models import exported, star
+from tests.core.lower.models import lowered, star
 from tests.exhaustive import also
 from tests.vits import varied_images
 
@@ -53,19 +50,6 @@ def rows() -> Iterator[Any]:
                     yield *row, TWO
 
 
-@pytest.fixture(autouse=True)
-def one_export(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of these models torch writes the same nodes in every opset from 18 on; only the version differs."""
-
-    def relabelled(pruned: PrunedViT, opset: int) -> onnx.ModelProto:
-        model = exported(pruned, TENSORRT.opset)
-        (standard,) = (entry for entry in model.opset_import if not entry.domain)
-        standard.version = opset
-        return model
-
-    monkeypatch.setattr(pipeline, "to_onnx", relabelled)
-
-
 @pytest.mark.ort
 @pytest.mark.parametrize(
     ("scorer", "reduce", "targets"),
@@ -80,8 +64,9 @@ def test_it_lowers_for_every_target(
     images = varied_images(pruned.vit, 4)
     with torch.inference_mode():
         expected = pruned(images).numpy()
-    models = pipeline.lower_each(pruned, targets, images=images.numpy())
-    for target, model in zip(targets, models, strict=True):
+    for target in targets:
+        ranges = images.numpy() if target.measures else None
+        model = lowered(pruned, target, images=ranges)
         lacking = target.runtime == OPENVINO.runtime and why_not(target)
         if target.precision == Precision.FP32 and not lacking:
             with runner_here(model.SerializeToString(), target, threads=1) as runner:

@@ -1,6 +1,7 @@
 """The export through torch.onnx."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -12,13 +13,25 @@ from torch.export import ExportedProgram
 from torch.nn import functional as F
 
 from exporter.core.base.errors import ModelError
+from exporter.core.base.targets import ONNXRUNTIME, TENSORRT
 from exporter.core.base.vocabulary import Method
 from exporter.core.lower.pipeline import FUSED, to_onnx, translate
 from exporter.core.prune.pruned_vit import PrunedViT
 from exporter.core.schedule.plan import keep_everything
 from exporter.core.verify.onnxruntime_runner import OnnxRuntimeRunner
 from exporter.core.vit.spec import with_outputs
-from tests.core.lower.models import pruned_of
+from tests.core.lower.models import (
+    FAMILIES,
+    a_star,
+    early,
+    exported,
+    matching,
+    merging,
+    pruned_of,
+    star,
+    tome,
+)
+from tests.exhaustive import also
 from tests.vits import make_vit
 
 
@@ -114,6 +127,24 @@ def test_our_own_programs_are_not_decomposed(
     monkeypatch.setattr(torch.onnx, "export", counted)
     to_onnx(pruned, 20)
     assert len(attempts) == 1
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        star,
+        a_star,
+        tome,
+        *map(also, (merging, matching, early, partial(a_star, layout="padded"))),
+        *(also(partial(star, family)) for family in FAMILIES[1:]),
+    ],
+)
+def test_an_opset_changes_its_number_alone(make: Callable[[], PrunedViT]) -> None:
+    """Hence the models of other tests are exported once for all opsets."""
+    pruned = make()
+    assert ONNXRUNTIME.opset != TENSORRT.opset
+    model = to_onnx(pruned, ONNXRUNTIME.opset)
+    assert model == exported(pruned, ONNXRUNTIME.opset)
 
 
 @pytest.mark.parametrize("family", ["vit", "dinov3", "pooled by attention"])
