@@ -7,7 +7,7 @@ from functools import partial
 import numpy as np
 import onnx
 
-from tests.hostile.files import ANY, ARRAYS, ONNX
+from tests.hostile.files import ARRAYS, ONNX, READERS
 from tests.hostile.flags import CALIBRATE, COMPILE, EXPORT, FINETUNE, MODEL, PLAN, TUNE
 from tests.hostile.folders import VERBS, copied, pruned_in
 from tests.hostile.inputs import Hostile, Place, each
@@ -50,7 +50,6 @@ def _model(change: Callable[[onnx.ModelProto], None], place: Place) -> None:
     model = onnx.load(place.pruned)
     change(model)
     (place.work / "bad").write_bytes(model.SerializeToString())
-    (place.work / "bad.onnx").write_bytes(model.SerializeToString())
 
 
 def _scores(values: list[float], place: Place) -> None:
@@ -76,10 +75,8 @@ def _singles() -> Iterator[Hostile]:
         "outputs": _without_outputs,
     }
     for name, change in changes.items():
-        for line in (*ONNX, "inspect {work}/bad.onnx"):
-            yield Hostile(
-                line, "bad", prepare=partial(_model, change), name=f"no {name}"
-            )
+        prepare = partial(_model, change)
+        yield Hostile(ONNX[1], "bad", prepare=prepare, name=f"no {name}")
     for values in (
         [1e308, -1e308] * 6,
         [-1e308, *[1e308] * 11],
@@ -156,21 +153,16 @@ WRITERS = (
 
 def _denied() -> Iterator[Hostile]:
     """What permissions forbid: to read a file or a folder, or to write into one."""
-    yield from (
-        Hostile(line, "bad", prepare=_locked_file, name="locked") for line in ANY
-    )
+    for line in READERS:
+        yield Hostile(line, "bad", prepare=_locked_file, name="locked")
     for name in (".", "class_0", "class_0/0.png"):
-        prepare = partial(_locked_images, name)
-        for line in (CALIBRATE, COMPILE, "eval {folder}"):
-            yield Hostile(
-                f"{line} --images {{work}}/images",
-                "image",
-                prepare=prepare,
-                name=f"locked {name}",
-            )
-    for line in VERBS:
-        yield Hostile(line, "x", prepare=_locked_model, name="a locked model")
-        yield Hostile(line, "x", prepare=_locked_folder, name="a locked folder")
+        line, prepare = (
+            f"{CALIBRATE} --images {{work}}/images",
+            partial(_locked_images, name),
+        )
+        yield Hostile(line, "image", prepare=prepare, name=f"locked {name}")
+    yield Hostile(VERBS[0], "x", prepare=_locked_model, name="a locked model")
+    yield Hostile(VERBS[0], "x", prepare=_locked_folder, name="a locked folder")
     yield from (
         Hostile(line, "locked", prepare=_locked_place, name="a locked place")
         for line in WRITERS
@@ -203,27 +195,15 @@ def _foreign_file(name: str, place: Place) -> None:
 
 def _places() -> Iterator[Hostile]:
     """What lies where nobody may look, and what is not ours."""
-    for line in (*ANY, *WRITERS, f"check {LOCKED}"):
-        yield Hostile(
-            line.replace("{work}/bad", LOCKED),
-            "locked",
-            prepare=_closed,
-            name="a closed folder",
-        )
-    for flag in ("images", "eval-images", "checkpoint"):
-        yield Hostile(
-            f"{COMPILE} --{flag} {LOCKED}",
-            "locked",
-            prepare=_closed,
-            name="a closed folder",
-        )
-    for line in (CALIBRATE, COMPILE):
-        yield Hostile(
-            f"{line} --images {{work}}/images",
-            "got Permission denied | need a folder that can be read",
-            prepare=_listed,
-            name="a listed folder",
-        )
+    reads = [line.replace("{work}/bad", LOCKED) for line in READERS]
+    for line in (*reads, f"check {LOCKED}", f"{COMPILE} --images {LOCKED}", WRITERS[0]):
+        yield Hostile(line, "locked", prepare=_closed, name="a closed folder")
+    yield Hostile(
+        f"{CALIBRATE} --images {{work}}/images",
+        "got Permission denied | need a folder that can be read",
+        prepare=_listed,
+        name="a listed folder",
+    )
     line = "eval {folder} --images {work}/images"
     yield Hostile(
         line,

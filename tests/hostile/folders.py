@@ -276,21 +276,15 @@ CLAIMED = {
 
 
 def _folders() -> Iterator[Hostile]:
-    for name, (change, says) in CHANGED.items():
-        yield from (
-            Hostile(line, says, prepare=partial(_changed, change), name=name)
-            for line in VERBS
-        )
-    for name, (change, says) in FORGED.items():
-        yield from (
-            Hostile(line, says, prepare=partial(_forged, change), name=name)
-            for line in VERBS
-        )
-    for name, (change, says) in REFERENCES.items():
-        yield from (
-            Hostile(line, says, prepare=partial(_forged, change), name=name)
-            for line in VERBS[:1]
-        )
+    """Each change with one verb, and two of them, one a kind, with every verb."""
+    for prepare, changes, everywhere in (
+        (_changed, CHANGED, "pruned torn"),
+        (_forged, FORGED, "no files"),
+        (_forged, REFERENCES, ""),
+    ):
+        for name, (change, says) in changes.items():
+            for line in VERBS if name == everywhere else VERBS[:1]:
+                yield Hostile(line, says, prepare=partial(prepare, change), name=name)
     yield Hostile(VERBS[0], "FAILED", 1, partial(_forged, _noise), "other weights")
     # A hash that looks like JSON.
     brace = partial(_claims, "weights_sha256", "{0}")

@@ -5,6 +5,7 @@ import os
 import shutil
 from collections.abc import Callable, Iterator
 from functools import partial
+from itertools import cycle
 from pathlib import Path
 from typing import Any
 
@@ -159,28 +160,21 @@ UNCALIBRATED = (
     f"depth choose {MODEL} --images {{images}} --eval-images {{images}} --units 2 --out {{work}}/c.safetensors",
     TUNE,
 )
-NOT_FINITE = ("nan", "inf")
 
 
 def _uncalibrated() -> Iterator[Hostile]:
     for line in UNCALIBRATED:
+        prepare = partial(_weights, WEIGHTS["nan"])
         command = f"{line} --checkpoint {{work}}/w.pth"
-        for name in NOT_FINITE:
-            yield Hostile(
-                command, "w.pth", prepare=partial(_weights, WEIGHTS[name]), name=name
-            )
-        for name in DUMB:
-            yield Hostile(
-                command,
-                "are they trained?",
-                prepare=partial(_weights, WEIGHTS[name]),
-                name=name,
-            )
+        yield Hostile(command, "w.pth", prepare=prepare, name="nan")
+    for name in DUMB:
+        command = f"{UNCALIBRATED[0]} --checkpoint {{work}}/w.pth"
+        prepare = partial(_weights, WEIGHTS[name])
+        yield Hostile(command, "are they trained?", prepare=prepare, name=name)
     for line in (COMPILE, FINETUNE, TUNE):
         command, name = f"{line} --dry-run --checkpoint {{work}}/w.pth", "other heads"
-        yield Hostile(
-            command, "w.pth", prepare=partial(_weights, WEIGHTS[name]), name=name
-        )
+        prepare = partial(_weights, WEIGHTS[name])
+        yield Hostile(command, "w.pth", prepare=prepare, name=name)
 
 
 def _tower(place: Place) -> None:
@@ -435,10 +429,8 @@ def _pictures() -> Iterator[Hostile]:
         f"{COMPILE} --images {{work}}/images",
         "eval {folder} --images {work}/images",
     )
-    for name, prepare in PICTURES.items():
-        yield from (
-            Hostile(line, "image", prepare=prepare, name=name) for line in lines
-        )
+    for (name, prepare), line in zip(PICTURES.items(), cycle(lines)):
+        yield Hostile(line, "image", prepare=prepare, name=name)
     yield Hostile(
         lines[2], "3 class folders", prepare=_three_classes, name="three classes"
     )
