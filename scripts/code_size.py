@@ -1,4 +1,4 @@
-"""Print how large and how dense the package is: a row for each room, and the sum.
+"""Print how large and how dense the package is: a row for each room, the sum, and the tests beside it.
 
     python scripts/code_size.py
 
@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TypeGuard
 
 PACKAGE = Path(__file__).parents[1] / "exporter"
+TESTS = PACKAGE.parent / "tests"
 VAGUE = {
     "answer",
     "asked",
@@ -188,6 +189,7 @@ def main() -> None:
     core = [counts for room, counts in rooms.items() if room.startswith("core")]
     rooms["the core"] = sum(core, Counter())
     rooms["all"] = sum(rooms.values(), Counter()) - rooms["the core"]
+    rooms["the tests"] = sum(map(size, sorted(TESTS.rglob("*.py"))), Counter())
     print(
         f"{'room':14}"
         + "".join(f"{column:>9}" for column in COLUMNS)
