@@ -10,6 +10,10 @@ from pathlib import Path
 from types import ModuleType
 
 import pytest
+import timm
+import torch
+import transformers
+from safetensors.torch import save_file
 
 from exporter.bundled import DIGITS_VIT
 from exporter.cli.main import build_parser
@@ -17,9 +21,7 @@ from exporter.core.base.records import Preprocessing
 from exporter.core.base.targets import TARGETS
 from exporter.core.base.vocabulary import CropMode, Method
 from exporter.core.schedule.methods import METHODS, REDUCTIONS, SCORERS
-from exporter.measure.batch_sweep import NOT_SLICED
 from exporter.report.serving import serving_script
-from exporter.serve import bench
 from tests.commands import Command, Workplace
 from tests.folders import artefacts, write_folder
 from tests.pages import (
@@ -125,21 +127,57 @@ def test_the_tutorial(
     assert verbs == ["plan", "compile", "check", "bench", "eval"]
 
 
+def _save_timm_model(place: Path) -> None:
+    """Fine-tuned weights of a model of timm, with the preprocessing that timm has for it."""
+    torch.manual_seed(0)
+    model = timm.create_model("vit_tiny_patch16_224", depth=2, num_classes=2)
+    save_file(model.state_dict(), place / "my_vit.safetensors")
+    for part in ("train", "test"):
+        make_images(place / "cifar10" / part, classes=2, each=2, side=64)
+
+
+def _save_hugging_face_model(place: Path) -> None:
+    torch.manual_seed(0)
+    config = transformers.ViTConfig(
+        image_size=64, patch_size=16, num_hidden_layers=4, hidden_size=96
+    )
+    transformers.ViTForImageClassification(config).save_pretrained(place / "my-vit")
+
+
+# How the model of a README's command is made, what is typed in place of some of its words, and its folder.
+OWN = ("--model cifar_vit", "--model vit_tiny_patch16_224 --model-kwargs depth=2")
+COMPILED = {
+    "timm": (_save_timm_model, OWN, "build/cifar"),
+    "hugging face": (_save_hugging_face_model, ("", ""), "build/hf"),
+}
+
+
 @pytest.mark.ort
+@pytest.mark.parametrize("library", COMPILED)
 def test_the_serving_commands(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, star_export: Command
+    library: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, star_export: Command
 ) -> None:
+    """On the folder that a command of the README makes."""
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "build").mkdir()
-    write_folder(tmp_path / "build/deit")
-    make_images(tmp_path / "photos", classes=8, each=2, side=16)
-    quick = {"bench": ("--rounds", "5", "--batches", "1")}
-    # these models choose nothing
-    monkeypatch.setattr(bench, "sliced_of", lambda _: NOT_SLICED)
+    make_images(tmp_path / "photos", classes=2, each=2, side=80)
+    save, typed, folder = COMPILED[library]
+    save(tmp_path)
+    (command,) = (
+        " ".join(words)
+        for block in blocks("README.md")
+        for words in star_export_commands(block)
+        if folder in words
+    )
+    done = star_export(*command.replace(*typed).split(), "--rounds", "0")
+    assert done.code == 0, done.err
+    quick, errors = {"bench": ("--rounds", "5", "--batches", "1")}, ""
     for page in ("README.md", "docs/serving.md"):
         for words in commands_of(page, f"{HERE}::test_the_serving_commands"):
-            done = star_export(*words, *quick.get(words[0], ()))
+            own = [folder if word == "build/deit" else word for word in words]
+            done = star_export(*own, *quick.get(words[0], ()))
             assert done.code == 0, (words, done.err)
+            errors += done.err
+    assert ("processors crop up to 1 pixel further" in errors) == (library == "timm")
 
 
 def test_the_serving_script_is_the_reports() -> None:

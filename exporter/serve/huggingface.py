@@ -1,8 +1,10 @@
 """Write a model as a folder that Hugging Face's loaders open, transformers.js and optimum among them.
 
-They take tensors by the library's names, and the images by its processor: what that one cannot do is refused.
+They take tensors by the library's names, and the images by its processor: that it crops a pixel beside the model is
+said, and what it cannot do is refused.
 """
 
+import logging
 from dataclasses import dataclass
 from math import floor
 from pathlib import Path
@@ -30,6 +32,8 @@ from exporter.core.base.vocabulary import (
     Precision,
 )
 from exporter.serve.loaders import Served, read_for
+
+logger = logging.getLogger(__name__)
 
 CONFIG, PROCESSOR = "config.json", "preprocessor_config.json"
 PIXELS = "pixel_values"
@@ -183,16 +187,21 @@ def _side(height: int, width: int) -> int | list[int]:
 
 
 def processor_of(preprocessing: Preprocessing, source: str) -> dict[str, Any]:
-    """Return the settings of the library's processor that makes the very pixels; those of CLIP take all there are.
+    """Return the settings of the library's processor that comes nearest; those of CLIP take all there are.
+
+    It makes the very pixels, unless a line says that it crops beside the model.
 
     Raises:
-        ArtefactError: It has none for this preprocessing.
+        ArtefactError: It fits images otherwise.
     """
     from PIL import Image  # noqa: PLC0415  (`--help` opens no image)
 
     _, height, width = preprocessing.input_size
     scaled, mode = preprocessing.scaled, preprocessing.crop_mode
     _check_crop(preprocessing, source)
+    if beside := crop_offset(preprocessing):
+        text = "%s: Hugging Face's processors crop up to %d pixel further left and up than the model does"
+        logger.warning(text, source, beside)
     size = {"height": scaled[0], "width": scaled[1]}
     return {
         "image_processor_type": "CLIPImageProcessor",
@@ -211,19 +220,27 @@ def processor_of(preprocessing: Preprocessing, source: str) -> dict[str, Any]:
 
 
 def _check_crop(preprocessing: Preprocessing, source: str) -> None:
-    """Raise ArtefactError where the library's processors fit an image otherwise; they crop from the lower pixel."""
+    """Raise ArtefactError where the library's processors fit an image otherwise."""
     mode, (_, height, width) = preprocessing.crop_mode, preprocessing.input_size
     is_oblong = mode == CropMode.CENTER and height != width
     if mode == CropMode.BORDER or is_oblong:
         got = f"crop_mode {mode} to {height} × {width} pixels"
         hint = f"compile with --set model.preprocess.crop_mode={CropMode.SQUASH}"
         raise ArtefactError(source, got, "what Hugging Face's processors do", hint)
-    over = preprocessing.scaled[0] - height, preprocessing.scaled[1] - width
-    rounds_alike = all(round(more / 2) == floor(more / 2) for more in over)
-    is_known = mode == CropMode.SQUASH and rounds_alike
-    if preprocessing.crop_rounding != CropRounding.DOWN and not is_known:
-        got = f"crop_rounding {preprocessing.crop_rounding}"
-        hint = f"compile with --set model.preprocess.crop_rounding={CropRounding.DOWN}"
-        raise ArtefactError(
-            source, got, f"{CropRounding.DOWN}, as Hugging Face's", hint
-        )
+
+
+def crop_offset(preprocessing: Preprocessing) -> int:
+    """Return how many pixels the library's crop may lie before the model's: it starts at the lower pixel.
+
+    Of an odd number of pixels that are cut, half a pixel is rounded. Their number depends on the image, unless that
+    is squashed.
+    """
+    if preprocessing.crop_rounding == CropRounding.DOWN:
+        return 0
+    if preprocessing.crop_mode != CropMode.SQUASH:
+        return 1
+    _, *sides = preprocessing.input_size
+    cut = [
+        scaled - side for scaled, side in zip(preprocessing.scaled, sides, strict=True)
+    ]
+    return max(round(pixels / 2) - floor(pixels / 2) for pixels in cut)

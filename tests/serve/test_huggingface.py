@@ -38,6 +38,7 @@ from exporter.serve.huggingface import (
     _named,
     _tensors,
     config_of,
+    crop_offset,
     processor_of,
     write_huggingface,
 )
@@ -73,34 +74,54 @@ def grey_levels(
     return np.abs(pixels - expected) * np.reshape(preprocessing.std, (3, 1, 1)) * 255
 
 
-def test_the_processor_makes_the_very_pixels_or_is_refused_by_name(
+def test_the_processor_makes_the_very_pixels_or_crops_as_far_beside_as_it_says(
     tmp_path: Path,
 ) -> None:
-    outcomes: Counter[bool] = Counter()
+    outcomes: Counter[int | None] = Counter()
 
     @given(preprocessing=PREPROCESSINGS, shape=SHAPES)
     def compare(preprocessing: Preprocessing, shape: tuple[int, int]) -> None:
         try:
             processor = processor_of(preprocessing, "file")
         except ArtefactError as error:
-            mode, rounding = preprocessing.crop_mode, preprocessing.crop_rounding
-            assert f"{mode}" in str(error) or f"crop_rounding {rounding}" in error.got
-            down = replace(
-                preprocessing,
-                crop_rounding=CropRounding.DOWN,
-                crop_mode=CropMode.SQUASH,
-            )
-            assert processor_of(down, "file")  # the hints lead there
-            outcomes[False] += 1
+            assert f"{preprocessing.crop_mode}" in str(error)
+            squashed = replace(preprocessing, crop_mode=CropMode.SQUASH)
+            assert processor_of(squashed, "file")  # the hint leads there
+            outcomes[None] += 1
             return
         (tmp_path / "preprocessor_config.json").write_text(json.dumps(processor))
         pixels = np.random.default_rng(shape[0]).integers(0, 256, (*shape, 3), np.uint8)
-        image = Image.fromarray(pixels)
-        assert grey_levels(preprocessing, tmp_path, image, "pil").max() < 0.01
-        outcomes[True] += 1
+        image, beside = Image.fromarray(pixels), crop_offset(preprocessing)
+        lower = replace(preprocessing, crop_rounding=CropRounding.DOWN)
+        assert grey_levels(lower, tmp_path, image, "pil").max() < 0.01
+        ours, theirs = (
+            to_pixels(to_input_size(image, how)) for how in (preprocessing, lower)
+        )
+        _, height, width = ours.shape
+        assert any(
+            np.array_equal(
+                ours[:, : height - down, : width - right], theirs[:, down:, right:]
+            )
+            for down in range(beside + 1)
+            for right in range(beside + 1)
+        )
+        outcomes[beside] += 1
 
     compare()
-    assert outcomes[True] > outcomes.total() / 4, outcomes
+    assert min(outcomes[None], outcomes[0], outcomes[1]) > 5, outcomes
+
+
+def test_the_crop_of_timm_is_served_with_a_line(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    spec = artefacts().pruned.spec.preprocessing
+    how = replace(spec, crop_mode=CropMode.CENTER, crop_rounding=CropRounding.EVEN)
+    assert processor_of(how, "vit.onnx")["do_center_crop"]
+    (line,) = caplog.messages
+    assert line.startswith("vit.onnx: Hugging Face's processors crop up to 1 pixel ")
+    caplog.clear()
+    processor_of(replace(how, crop_rounding=CropRounding.DOWN), "vit.onnx")
+    assert not caplog.messages
 
 
 @pytest.mark.parametrize("mode", [CropMode.CENTER, CropMode.SQUASH])
@@ -126,10 +147,6 @@ def test_its_other_backend_rounds_by_less_than_half_a_grey_level(
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        (
-            {"crop_rounding": CropRounding.EVEN},
-            "got crop_rounding even .*crop_rounding=down",
-        ),
         ({"crop_mode": CropMode.BORDER}, "got crop_mode border .*crop_mode=squash"),
         ({"input_size": (3, 16, 24)}, "got crop_mode center to 16 × 24"),
     ],
