@@ -99,7 +99,7 @@ def _is_text(node: ast.AST) -> TypeGuard[ast.Expr]:
     return isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
 
 
-def _lines_of(node: ast.stmt) -> range:
+def _lines_of(node: ast.stmt | ast.ExceptHandler) -> range:
     return range(node.lineno, (node.end_lineno or node.lineno) + 1)
 
 

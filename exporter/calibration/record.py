@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from exporter.calibration.settings import CalibrationSettings
 from exporter.core.base.canonical_json import from_json, to_json
-from exporter.core.base.errors import ArtefactError, CalibrationError, reason_of
+from exporter.core.base.errors import CalibrationError, as_written
 from exporter.core.base.files import regular, written_beside
 from exporter.core.base.records import ModelSpec, Preprocessing, Schedule
 
@@ -173,47 +173,18 @@ def save_calibration(calibration: Calibration, path: Path) -> None:
 
 def load_calibration(path: Path) -> Calibration:
     """Read a calibration back."""
-    from safetensors import SafetensorError, safe_open  # noqa: PLC0415  (`--help` reads no file)
+    from safetensors import safe_open  # noqa: PLC0415  (`--help` reads no file)
 
-    expected = "a calibration"
-    try:
-        with safe_open(regular(path), framework="numpy") as file:
-            metadata = file.metadata() or {}
-            arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118  (not a dict)
-    except FileNotFoundError:
-        raise ArtefactError(path, "no such file", expected) from None
-    except (OSError, SafetensorError, ValueError, TypeError) as error:
-        raise ArtefactError(path, reason_of(error), expected) from None
-    if "record" not in metadata:
-        raise ArtefactError(path, "safetensors without a record", expected)
-    return calibration_of(metadata["record"], arrays, str(path))
-
-
-def calibration_of(
-    record: str, arrays: Mapping[str, Doubles], source: str
-) -> Calibration:
-    """Return the calibration of a record in JSON and of arrays by name; ArtefactError unless all of it is whole."""
-    origin = from_json(CalibrationRecord, record, source=source)
-    acs, inter, overlap = map(arrays.get, ARRAYS)
-    patches = origin.grid[0] * origin.grid[1]
-    unknown = arrays.keys() - set(ARRAYS)
-    if (
-        acs is None
-        or acs.ndim != 1
-        or unknown
-        or (inter is None) == origin.settings.relevance
+    with (
+        as_written(path, "a calibration"),
+        safe_open(regular(path), framework="numpy") as file,
     ):
-        raise ArtefactError(
-            source, "other arrays", "acs [layers], and inter with relevance"
-        )
-    if overlap is not None and overlap.shape != acs.shape:
-        raise ArtefactError(
-            source, f"overlap of shape {list(overlap.shape)}", f"[{len(acs)}]"
-        )
-    if inter is not None and inter.shape != (len(acs), patches):
-        raise ArtefactError(
-            source, f"inter of shape {list(inter.shape)}", f"[{len(acs)}, {patches}]"
-        )
-    if not all(np.isfinite(array).all() for array in arrays.values()):
-        raise ArtefactError(source, "values that are not finite", "a calibration")
-    return Calibration(origin, acs, inter, overlap)
+        arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118  (not a dict)
+        return calibration_of((file.metadata() or {})["record"], arrays)
+
+
+def calibration_of(record: str, arrays: Mapping[str, Doubles]) -> Calibration:
+    """Return the calibration of a record in JSON and of arrays by name."""
+    origin = from_json(CalibrationRecord, record, source="calibration")
+    inter, overlap = arrays.get("inter"), arrays.get("overlap")
+    return Calibration(origin, arrays["acs"], inter, overlap)

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from exporter.core.base.canonical_json import from_json, to_json
-from exporter.core.base.errors import ArtefactError, OutputError, reason_of
+from exporter.core.base.errors import OutputError, as_written
 from exporter.core.base.files import regular, writable_file, written_beside
 from exporter.core.base.vocabulary import OutputKind
 
@@ -80,14 +80,10 @@ def read_metadata(path: Path) -> Mapping[str, str]:
     try:
         with safe_open(regular(path), framework="numpy") as file:
             text = (file.metadata() or {}).get(KEY, "{}")
-    except (OSError, SafetensorError):
+    except (OSError, SafetensorError, UnicodeDecodeError):
         return {}
-    try:
+    with as_written(path, "a checkpoint"):
         return {name: json.dumps(record) for name, record in json.loads(text).items()}
-    except (ValueError, AttributeError, RecursionError) as error:
-        raise ArtefactError(
-            path, f"broken metadata ({reason_of(error)})", "that of star-export"
-        ) from None
 
 
 def read_record(path: Path | None, name: str, kind: type[RecordT]) -> RecordT | None:

@@ -3,13 +3,12 @@
 import json
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from exporter.calibration.record import ARRAYS, Calibration, calibration_of
 from exporter.core.base.canonical_json import from_json
-from exporter.core.base.errors import ArtefactError, reason_of
+from exporter.core.base.errors import as_written
 from exporter.core.base.records import Schedule
 from exporter.models.identity import read_metadata
 
@@ -50,28 +49,15 @@ def read_pruning(path: Path) -> Pruning | None:
     metadata = read_metadata(path)
     if SCHEDULE not in metadata:
         return None
-    schedule = from_json(Schedule, metadata[SCHEDULE], source=str(path))
-    text = metadata.get(CALIBRATION)
-    calibration = None if text is None else _calibration_of(text, str(path))
-    if schedule.inter_sha256 and (
-        calibration is None or calibration.inter_sha256 != schedule.inter_sha256
-    ):
-        got = "inter-layer scores other than those of its schedule"
-        raise ArtefactError(path, got, "a checkpoint of star-export finetune")
-    return Pruning(schedule, calibration)
-
-
-def _calibration_of(text: str, source: str) -> Calibration:
-    try:
-        lists: dict[str, Any] = json.loads(text)
+    with as_written(path, "a checkpoint"):
+        schedule = from_json(Schedule, metadata[SCHEDULE], source=str(path))
+        lists = json.loads(metadata.get(CALIBRATION, "null"))
+        if lists is None:
+            return Pruning(schedule, None)
         record = json.dumps(lists.pop("record"))
         arrays = {
             name: np.array(numbers, np.float64)
             for name, numbers in lists.items()
             if numbers is not None
         }
-    except (AttributeError, ValueError, KeyError, TypeError) as error:
-        raise ArtefactError(
-            source, f"a broken calibration ({reason_of(error)})", "a whole one"
-        ) from None
-    return calibration_of(record, arrays, source)
+        return Pruning(schedule, calibration_of(record, arrays))

@@ -1,8 +1,6 @@
 """A pruned checkpoint gives back the schedule and the calibration bit for bit, and plain readers its weights."""
 
 import json
-import math
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -115,21 +113,9 @@ def test_what_was_changed_by_hand_is_refused(
 ) -> None:
     path = tmp_path / "a.safetensors"
     pruned = PrunedViT(tiny_vit, schedule, calibration.inter)
-    other = replace(calibration, inter=np.asarray(calibration.inter) * 2)
-    save_pruned(pruned, other, path)
-    with pytest.raises(
-        ArtefactError, match="inter-layer scores other than those of its schedule"
-    ):
-        read_pruning(path)
     whole = json.loads(to_json(calibration.record))
     inter = np.asarray(calibration.inter).tolist()
-    broken: list[object] = [
-        5,
-        [1],
-        {"acs": [1]},
-        {"record": whole, "acs": [1], "inter": inter},
-    ]
-    broken.append({"record": whole, "acs": [math.nan] * len(inter), "inter": inter})
+    broken: list[object] = [5, [1], {"acs": [1]}, {"record": whole, "inter": inter}]
     for name, record in ((SCHEDULE, {}), *((CALIBRATION, each) for each in broken)):
         save_pruned(pruned, calibration, path)
         changed(path, name, record)

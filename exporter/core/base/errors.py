@@ -105,7 +105,7 @@ def imported(module: str, library: str, extra: str) -> Any:
 
 
 @contextmanager
-def as_written(place: str | Path) -> Iterator[None]:
+def as_written(place: str | Path, what: str = "the file") -> Iterator[None]:
     """Within the `with`, whatever goes wrong with a file of ours is one sentence: nobody looks for what changed it.
 
     That an export folder is whole, its checksums say.
@@ -116,7 +116,7 @@ def as_written(place: str | Path) -> Iterator[None]:
         raise
     except Exception as error:
         got = error.got if isinstance(error, UserError) else reason_of(error)
-        expected = f"the file as star-export {exporter.__version__} wrote it"
+        expected = f"{what} as star-export {exporter.__version__} wrote it"
         raise ArtefactError(place, got, expected, "make it again") from None
 
 

@@ -211,32 +211,20 @@ def _finite(score: Array) -> Array:
 
 def _check_reference(layer: int, keep: Array, score: Array, live: Array) -> None:
     """Raise ParityError unless the reference kept its best patches: otherwise margins are meaningless."""
-    subject = f"reference: {keep_name(layer)}"
-    if score.shape != live.shape:
-        raise ParityError(
-            subject,
-            f"{score.shape[1]} scores",
-            f"one for each of {live.shape[1]} patches",
-        )
-    if not (score[live] < np.inf).all():
-        raise ParityError(
-            subject, f"NaN or +inf in {score_name(layer)}", "scores that can be ranked"
-        )
-    if _malformed_indices(keep, live.sum(1)).any():
-        raise ParityError(
-            subject,
-            "indices out of order or range",
-            f"ascending ones below {live.shape[1]}",
-        )
+    if not _chooses(score, keep, live):
+        expected = f"those of the best {score_name(layer)}, each once"
+        raise ParityError(f"reference: {keep_name(layer)}", "other patches", expected)
+
+
+def _chooses(score: Array, keep: Array, live: Array) -> bool:
+    """Whether each image keeps the best of its live patches by these scores."""
+    if score.shape != live.shape or _malformed_indices(keep, live.sum(1)).any():
+        return False
     above = _marked(keep, live.shape[1])
     worst_kept = np.where(above, score, np.inf).min(1)
     best_dropped = np.where(above | ~live, -np.inf, score).max(1)
-    if (worst_kept < best_dropped).any():
-        raise ParityError(
-            subject,
-            "a patch kept before a better one",
-            f"the best by {score_name(layer)}",
-        )
+    is_ranked = bool((score[live] < np.inf).all())
+    return is_ranked and bool((worst_kept >= best_dropped).all())
 
 
 @dataclass(frozen=True)
@@ -333,16 +321,7 @@ def _malformed_merges(layer: int, run: Tensors, shape: tuple[int, ...]) -> Array
 
 def _check_merges(layer: int, run: Tensors, shape: tuple[int, ...]) -> None:
     """Raise ParityError if indices or gaps of the reference are invalid."""
-    if _malformed_merges(layer, run, shape).any():
-        raise ParityError(
-            f"reference: {into_name(layer)}",
-            "a survivor that joins another one",
-            "each joins itself",
-        )
-    gap = run[gap_name(layer)]
-    if gap.shape != shape or not (gap >= 0).all():
-        raise ParityError(
-            f"reference: {gap_name(layer)}",
-            "NaN, or less than 0",
-            "one gap >= 0 per patch",
-        )
+    are_gaps = bool((run[gap_name(layer)] >= 0).all())
+    if _malformed_merges(layer, run, shape).any() or not are_gaps:
+        expected = "a survivor for each patch, itself for a survivor"
+        raise ParityError(f"reference: {into_name(layer)}", "other places", expected)

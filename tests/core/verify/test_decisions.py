@@ -355,14 +355,14 @@ def test_agreement_counts_survivors_by_where_they_stand() -> None:
 
 
 @pytest.mark.parametrize(
-    ("changes", "said"),
+    "changes",
     [
-        ({"into_01": [1, 0, 2, 3, 0, 1]}, "a survivor that joins another one"),
-        ({"gap_02": [2.0, 2.0, float("nan"), 0.5]}, "NaN, or less than 0"),
+        {"into_01": [1, 0, 2, 3, 0, 1]},
+        {"gap_02": [2.0, 2.0, float("nan"), 0.5]},
     ],
 )
 def test_a_reference_that_contradicts_itself_is_refused(
-    changes: dict[str, list[int]], said: str
+    changes: dict[str, list[int]],
 ) -> None:
-    with pytest.raises(ParityError, match=said):
+    with pytest.raises(ParityError, match="need a survivor for each patch"):
         merges_of(two_layers(**changes), two_layers())

@@ -97,23 +97,23 @@ def test_a_score_of_minus_infinity_has_a_finite_margin() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "value", "message"),
+    ("name", "value"),
     [
-        ("keep_02", np.arange(10)[::-1], "out of order"),
-        ("keep_02", np.arange(10) + 7, "out of order or range"),
-        ("score_02", np.full(16, np.nan), "NaN"),
-        ("score_02", np.full(16, np.inf), "NaN"),
-        ("score_02", np.arange(16) % 5, "before a better one"),
+        ("keep_02", np.arange(10)[::-1]),
+        ("keep_02", np.arange(10) + 7),
+        ("score_02", np.full(16, np.nan)),
+        ("score_02", np.full(16, np.inf)),
+        ("score_02", np.arange(16) % 5),
     ],
 )
 def test_a_reference_that_contradicts_itself_is_refused(
-    name: str, value: Array, message: str
+    name: str, value: Array
 ) -> None:
     family = pruned_family()
     with_outputs(
         family.reference, lambda results: results[name].__setitem__(slice(None), value)
     )
-    with pytest.raises(ParityError, match=message):
+    with pytest.raises(ParityError, match="need those of the best score_02"):
         compared(family)
 
 
@@ -124,7 +124,7 @@ def test_scores_of_another_layer_are_no_scores_of_this_one() -> None:
         "score_02": np.array([[2.0, 1.0]], np.float32),
         "keep_02": np.array([[0]]),
     }
-    with pytest.raises(ParityError, match="2 scores"):
+    with pytest.raises(ParityError, match="need those of the best score_02"):
         compare_layers([1, 2], reference, reference, {})
 
 
