@@ -283,7 +283,9 @@ def read_reference(path: Path) -> dict[str, Array]:
     """Read `reference.npz`: real `images` [n, 3, H, W] as the models take them, and PyTorch's outputs for them."""
     with as_written(path):
         arrays = read_arrays(path)
-        return {IMAGES: arrays[IMAGES], **arrays}
+        if not np.isfinite(arrays[IMAGES]).min():  # of no image there is none
+            raise ValueError(f"{IMAGES} that are no pixels")
+        return arrays
 
 
 def save_reference(reference: Mapping[str, Array], path: Path) -> None:

@@ -184,7 +184,6 @@ ARRAYS_OF: dict[str, dict[str, np.ndarray[Any, Any]]] = {
     "text": {"images": np.array(["a"])},
     "none": {"images": IMAGES[:0]},
     "nan": {"images": IMAGES + np.nan},
-    "kept patches": {"images": IMAGES, "keep_01": np.zeros((2, 3))},
 }
 
 
