@@ -333,7 +333,11 @@ def _recorded_name(request: ModelRequest) -> str:
         return ""
     check_weights(request.checkpoint)
     identity = read_identity(request.checkpoint)
-    return identity.name if identity else ""
+    if identity is not None:
+        return identity.name
+    from exporter.models.training_record import training_record  # noqa: PLC0415  (it imports PyTorch)
+
+    return training_record(request.checkpoint).architecture
 
 
 def _restored(recipe: Recipe, *, restore: bool) -> Pruning | None:

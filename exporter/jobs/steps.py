@@ -45,17 +45,18 @@ from exporter.jobs.recipe import A_MODEL, Lowering, needed
 from exporter.measure.batch_sweep import BenchSettings
 from exporter.measure.class_order import names_on
 from exporter.models.border import check_border
-from exporter.models.identity import read_identity
 from exporter.models.own_module import (
     checked,
     computes_in_fp32,
     copy_of,
     in_one_line,
+    required,
     with_plain_layers,
 )
 from exporter.models.provenance import log_guess
 from exporter.models.registry import adapt
 from exporter.models.request import ModelRequest
+from exporter.models.training_record import recorded_name
 from exporter.models.weights import check_finite
 from exporter.processes import processes
 from exporter.serve.bench import Bench
@@ -67,12 +68,15 @@ OwnModel: TypeAlias = PrunableViT | nn.Module
 # A folder; an array [n, 3, height, width]; or a loader of such batches (`exporter.data.pixels.images_in`).
 AnyImages: TypeAlias = PathLike | Array | Iterable[Any]
 
+LOADED = "a name, a path, a ModelRequest, a module of PyTorch or an adapter"
+PRUNED = "what prune or dense returns"
+
 # Images for a parity check or a benchmark; INT8's activation ranges settle within as many.
 MOST = 64
 
 
 def load_model(
-    model: str | ModelRequest | OwnModel,
+    model: PathLike | ModelRequest | OwnModel,
     device: str = "cpu",
     name: str = "vit",
     preprocess: Mapping[str, Any] | None = None,
@@ -81,8 +85,8 @@ def load_model(
     """Return a ViT behind its adapter.
 
     Args:
-        model: A name, a request with a checkpoint and arguments, or a module of a supported family; the module is
-            copied, and never changed. An adapter is returned as it is.
+        model: A name or a folder, a request with a checkpoint and arguments, or a module of a supported family; the
+            module is copied, and never changed. An adapter is returned as it is.
         device: Where a model that is loaded by name computes.
         name: The name of a module in artefacts.
         preprocess: How the images of a module were prepared in training, by timm's keys, e.g. `{"crop_pct": 1.0}`;
@@ -97,7 +101,9 @@ def load_model(
     if isinstance(model, PrunableViT | nn.Module):
         request = ModelRequest(name, preprocess=dict(preprocess or {}), head=head)
         return loaded(request, model)
-    request = ModelRequest(model, device=device) if isinstance(model, str) else model
+    if isinstance(model, str | os.PathLike):
+        model = ModelRequest(os.fspath(model), device=device)
+    request = required(model, (ModelRequest,), LOADED)
     return with_outputs(loaded(request), request.outputs)
 
 
@@ -111,9 +117,9 @@ def loaded(request: ModelRequest, model: OwnModel | None = None) -> PrunableViT:
         model = checked(model)
         return with_head(model, OutputKind(request.head)) if request.head else model
     if model is not None:
-        name = request.name or "vit"
-        check_finite(model.state_dict(), name)
-        copied, texts = copy_of(model, name), request.text_embeddings
+        name, module = request.name or "vit", required(model, (nn.Module,), LOADED)
+        check_finite(module.state_dict(), name)
+        copied, texts = copy_of(module, name), request.text_embeddings
         adapted = partial(
             adapt,
             name=name,
@@ -134,7 +140,7 @@ def loaded(request: ModelRequest, model: OwnModel | None = None) -> PrunableViT:
                 vit.compared = [*in_fp32.modules()]
         log_guess(vit.spec)
         return vit
-    known = request.name or (request.checkpoint and read_identity(request.checkpoint))
+    known = request.name or recorded_name(request.checkpoint)
     needed(known or None, "--model", A_MODEL)
     return load_vit(request, processes().device or request.device)
 
@@ -217,6 +223,7 @@ def plan(
         ScheduleError: The amount is missing or out of reach, or needs a calibration or measurements.
         CalibrationError: The calibration is of another model, or of other weights where the model has any.
     """
+    vit = required(vit, (PrunableViT, ModelSpec), "what load_model returns")
     spec = vit.spec if isinstance(vit, PrunableViT) else vit
     policy = _policy(vit, amount, calibration)
     schedule = schedule_of(policy, spec, calibration)
@@ -285,7 +292,7 @@ def export(
         ImageError: Ranges for INT8 would come from floats that are not normalised as the model's images are.
     """
     how, ranges = _lowering(lowering), None
-    spec = checked(pruned.vit).spec
+    spec = checked(required(pruned, (PrunedViT,), PRUNED).vit).spec
     if images is not None:
         folder = folder_of(images, spec, MOST, noise=not how.row.measures)
         ranges = _pixels(folder, spec, how.input_kind)
@@ -326,7 +333,8 @@ def check(
         ParityError: There is nothing to compare.
     """
     lowered = model if isinstance(model, onnx.ModelProto) else load_whole(Path(model))
-    kind, spec = artefact_of(lowered).input_kind, checked(pruned.vit).spec
+    spec = checked(required(pruned, (PrunedViT,), PRUNED).vit).spec
+    kind = artefact_of(lowered).input_kind
     pixels = array_of(images, spec, kind)
     return compiler.check(pruned, lowered, pixels, threads=threads)
 

@@ -1,22 +1,22 @@
 """Read the names of a model's classes from what comes with its weights: a config, or entries of a checkpoint."""
 
-import json
 import logging
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from pathlib import Path
 from typing import Any, NamedTuple
 
-from safetensors import SafetensorError, safe_open
-from torch import nn
-
-from exporter.models.identity import CHECKPOINT, read_identity
-from exporter.models.weights import read_entries
+from exporter.models.identity import CHECKPOINT
 
 logger = logging.getLogger(__name__)
 
 # Under these keys training scripts save the names of classes: in order or by index, and indices by name.
-BY_INDEX = ("class_names", "classes", "id2label", "idx_to_class", "names")
+BY_INDEX = (
+    "class_names",
+    "classes",
+    "id2label",
+    "idx_to_class",
+    "names",
+)
 BY_NAME = ("class_to_idx", "label2id")
 # Names that Hugging Face's library gives to classes without any.
 PLACEHOLDER = re.compile(r"LABEL_\d+")
@@ -51,39 +51,38 @@ def config_names(config: object, source: str) -> ClassNames:
     return _agreed({"id2label": by_index, "label2id": by_name}, source, "its config")
 
 
-def checkpoint_names(path: Path) -> ClassNames:
-    """Return the names of classes that a file of weights has beside them, none where it has none.
+def names_in(records: Mapping[str, Mapping[str, Any]], source: str) -> ClassNames:
+    """Return the names of classes that a training recorded, none where it has none.
 
-    They are those of star-export's own files, or under a key of `BY_INDEX` or `BY_NAME`: in a torch file's
-    outermost mapping, or as JSON in the metadata of safetensors. If keys contradict each other, a warning says so.
+    They are under a key of `BY_INDEX` or `BY_NAME` of any record. If keys contradict each other, a warning says so.
     """
-    identity = read_identity(path)
-    if identity is not None:
-        return ClassNames(
-            identity.class_names, CHECKPOINT if identity.class_names else ""
-        )
-    entries = _metadata(path) if path.suffix == ".safetensors" else read_entries(path)
-    candidates = {key: _by_index(entries.get(key)) for key in BY_INDEX}
-    candidates |= {key: _by_name(entries.get(key)) for key in BY_NAME}
-    return _agreed(candidates, str(path), CHECKPOINT)
+    candidates: dict[str, tuple[str, ...]] = {}
+    for place, record in records.items():
+        beside = "" if place == "entries" else f" in its {place}"
+        for key in BY_INDEX:
+            candidates[f"{key}{beside}"] = _by_index(record.get(key))
+        for key in BY_NAME:
+            candidates[f"{key}{beside}"] = _by_name(record.get(key))
+    return _agreed(candidates, source, CHECKPOINT)
 
 
-def network_names(model: nn.Module) -> ClassNames:
+def network_names(config: object) -> ClassNames:
     """Return the names of classes in timm's config of a network, with a description first where there is one.
 
     WordNet's ids and their descriptions become "tench, Tinca tinca, n01440764", in which commas separate synonyms.
     """
-    config = getattr(model, "pretrained_cfg", None)
     if not isinstance(config, Mapping):
         return NAMELESS
     names = _by_index(config.get("label_names"))
+    if _are_placeholders(names):
+        return NAMELESS
     described = config.get("label_descriptions")
     described = described if isinstance(described, Mapping) else {}
     synonyms = tuple(
         f"{described[name]}, {name}" if described.get(name, name) != name else name
         for name in names
     )
-    return ClassNames(synonyms, "label_names of timm's config" if names else "")
+    return ClassNames(synonyms, "label_names of timm's config")
 
 
 def _agreed(
@@ -132,19 +131,3 @@ def _by_name(indices: object) -> tuple[str, ...]:
     if len(set(map(str, indices.values()))) < len(indices):
         return ()
     return _by_index({index: name for name, index in indices.items()})
-
-
-def _metadata(path: Path) -> dict[str, Any]:
-    """Return those entries of the metadata of a safetensors file that may have names and are JSON."""
-    try:
-        with safe_open(path, framework="numpy") as file:
-            metadata = file.metadata() or {}
-    except (OSError, SafetensorError):
-        return {}
-    entries = {}
-    for key in (*BY_INDEX, *BY_NAME):
-        try:
-            entries[key] = json.loads(metadata[key])
-        except (KeyError, ValueError, RecursionError):
-            continue
-    return entries

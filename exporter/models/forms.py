@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from exporter.core.base.errors import CheckpointError
 
-EXPECTED = "a .safetensors file or a checkpoint of tensors"
+A_CHECKPOINT = "a .safetensors file or a checkpoint of tensors"
 SAVE = "save its weights alone: torch.save(model.state_dict(), FILE)"
 ORIGIN = "give the PyTorch weights that it was made from"
 UNPACK = "unpack it, and give the checkpoint in it"
@@ -196,7 +196,10 @@ FORMS = (
 
 
 def refusal(
-    path: Path | str, evidence: Iterable[str], got: str = "", expected: str = EXPECTED
+    path: Path | str,
+    evidence: Iterable[str],
+    got: str = "",
+    expected: str = A_CHECKPOINT,
 ) -> CheckpointError | None:
     """Return the error of the first form that a line of evidence tells; `got` is said after its name."""
     lines, place = [*evidence], Path(path)

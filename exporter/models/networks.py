@@ -17,6 +17,7 @@ from typing_extensions import override
 
 from exporter import bundled
 from exporter.core.base.errors import CheckpointError, HubError, ModelError, reason_of
+from exporter.core.base.files import has_file
 from exporter.core.base.records import GUESS, Sources
 from exporter.core.base.vocabulary import OutputKind
 from exporter.core.vit import torchvision_vit
@@ -29,11 +30,17 @@ from exporter.models.huggingface.repository import (
     require_whole,
 )
 from exporter.models.identity import CHECKPOINT, Identity, read_identity
-from exporter.models.listed import listed, unknown_model
+from exporter.models.listed import CONFIG, listed, unknown_model
 from exporter.models.provenance import REQUEST, WHOLE_PREPROCESSING, overridden
 from exporter.models.request import ModelRequest
 from exporter.models.timm_arguments import WRONG_ARGUMENTS, arguments, check_texts
-from exporter.models.training_arguments import saved_preprocessing
+from exporter.models.training_record import (
+    TORCHVISION,
+    TrainingRecord,
+    meant,
+    timm_config,
+    training_record,
+)
 
 # Methods of a tensor that initialisations call, and functions of torch.nn.init: they write values alone.
 WRITES = {
@@ -78,9 +85,13 @@ class _Unwritten(TorchFunctionMode):
         return func(*args, **named)
 
 
-TORCHVISION = "torchvision/"
-TIMM_HUB = ("hf-hub:", "hf_hub:")
-TIMM_PLACES = (*TIMM_HUB, "local-dir:")  # how timm's own names of such places start
+TIMM_HUB = ("hf-hub:", "hf_hub:")  # how timm's own names of models on the hub start
+# Weights in a folder of timm's, the first that is there.
+WEIGHTS = (
+    "model.safetensors",
+    "pytorch_model.bin",
+    "model.safetensors.index.json",
+)
 
 logger = logging.getLogger(__name__)
 
@@ -91,27 +102,40 @@ class Source(Identity):
 
     `checkpoint` is None where the weights are timm's pretrained ones, or those of a `repository` of Hugging Face's.
     `class_names` are those that come with the name, none where none do. `requested` names the keyword arguments of
-    the request: weights of another size are resampled only for a size in it.
+    the request: weights of another size are resampled only for a size in it. `record` is that of the checkpoint.
     """
 
     checkpoint: Path | None = None
     repository: Repository | None = None
     requested: frozenset[str] = frozenset()
     sources: Sources = field(default_factory=Sources)
+    record: TrainingRecord = field(default_factory=TrainingRecord)
 
 
 def source_of(request: ModelRequest) -> Source:
-    """Resolve a request's name; values in the request override those that come with the name or the checkpoint."""
+    """Resolve a request's name; the request goes before its checkpoint, that before what comes with the name."""
     kwargs, checkpoint = dict(request.model_kwargs), request.checkpoint
     if request.num_classes is not None:
         kwargs["num_classes"] = request.num_classes
-    repository = _repository(request.name)
+    folder, record = _timm_folder(request.name), TrainingRecord()
+    if folder is not None:
+        weights = [folder / name for name in WEIGHTS]
+        checkpoint = checkpoint or next(filter(Path.is_file, weights), weights[0])
+    if checkpoint is not None:
+        settled = frozenset({*kwargs, *request.preprocess})
+        record = training_record(checkpoint, folder, settled)
+        request = replace(request, name=request.name or record.architecture)
+    repository = None if folder else _repository(request.name)
     identity = None if checkpoint is None else read_identity(checkpoint)
     if identity is not None:
         _check_name(request, identity, repository)
         source = Source(
             **vars(identity), sources=Sources(CHECKPOINT, CHECKPOINT, CHECKPOINT)
         )
+    elif folder is not None:
+        name = record.architecture or str(timm_config(folder)["architecture"])
+        sources = Sources("its config", f"{GUESS}the config of {name}")
+        source = Source(folder.resolve().name, name, sources=sources)
     elif repository is not None:
         source = _of_repository(repository, request)
     elif request.name in bundled.MODELS:
@@ -119,6 +143,7 @@ def source_of(request: ModelRequest) -> Source:
         checkpoint = checkpoint or bundled.MODELS[request.name].weights
     else:
         source = _of_library(request)
+    source = _as_trained(source, record, request, str(checkpoint))
     prepared_by = overridden(source.sources.preprocessing, request.preprocess)
     return replace(
         source,
@@ -129,7 +154,79 @@ def source_of(request: ModelRequest) -> Source:
         requested=frozenset(request.model_kwargs),
         sources=replace(source.sources, preprocessing=prepared_by),
         head=OutputKind(request.head or source.head),
+        record=record,
     )
+
+
+def _as_trained(
+    source: Source, record: TrainingRecord, request: ModelRequest, file: str
+) -> Source:
+    """Return the source with what a training recorded; a line says what the request has otherwise.
+
+    Nothing is taken from a record of another network.
+    """
+    trained, name, is_whole = record.architecture, source.architecture, record.is_whole
+    instead = (
+        f"{file} was trained as {trained}; {request.name} is taken (--model {trained}"
+    )
+    if trained and _plain(trained) != _plain(name):
+        _warn(f"{instead} takes all that is recorded)")
+        return source
+    if trained and "." not in name:
+        name = trained
+    elif trained and _tag(trained) != _tag(name):
+        is_whole = False
+        _warn(f"{instead} takes its preprocessing)")
+    kwargs, values = dict(record.model_kwargs), record.preprocessing
+    if name.startswith(TORCHVISION) and "img_size" in kwargs:
+        kwargs["image_size"] = kwargs.pop("img_size")
+    recorded = {**kwargs, **values}
+    for fact, value in {**request.model_kwargs, **request.preprocess}.items():
+        if recorded.get(fact, meant(fact, value)) != meant(fact, value):
+            _warn(
+                f"{file}: {fact}={value} is taken; it was trained with {recorded[fact]} (leave out {fact})"
+            )
+    sources = source.sources
+    prepared_by = f"the config of {name}, by the training arguments"
+    sources = Sources(
+        overridden(sources.network, kwargs, record.place),
+        overridden(
+            prepared_by if is_whole else sources.preprocessing, values, record.place
+        ),
+        sources.class_names,
+    )
+    return replace(
+        source,
+        architecture=name,
+        model_kwargs={**source.model_kwargs, **kwargs},
+        preprocessing={**source.preprocessing, **values},
+        sources=sources,
+    )
+
+
+@cache  # a command resolves its model more than once
+def _warn(line: str) -> None:
+    logger.warning("%s", line)
+
+
+def _plain(name: str) -> str:
+    """Return timm's name of a network without the tag of its weights."""
+    return name.rpartition("/")[2].partition(".")[0]
+
+
+def _tag(name: str) -> str | None:
+    """Return the tag of a name of timm's, by default that of its first weights."""
+    config = timm.get_pretrained_cfg(name.rpartition("/")[2])
+    return None if config is None else config.tag
+
+
+def _timm_folder(name: str) -> Path | None:
+    """Return the folder of a model that timm wrote, or transformers' wrapper of timm; None for other names."""
+    place = name.removeprefix("local-dir:")
+    if not has_file(place, CONFIG) or not timm_config(Path(place)):
+        return None
+    require_whole(place)
+    return Path(place)
 
 
 def identity_of(
@@ -169,7 +266,11 @@ def _of_repository(repository: Repository, request: ModelRequest) -> Source:
         height, width = size[1:]
         processed = height if height == width else (height, width)
         if kwargs["img_size"] not in (processed, [height, width]):
-            _log_size(repository.root, str(kwargs["img_size"]), str(processed))
+            size_of_model = kwargs["img_size"]
+            _warn(
+                f"{repository.root}: the model says {size_of_model} pixels, its processor {processed}: {processed} "
+                f"is used; --model-kwargs img_size={size_of_model} keeps the model's"
+            )
         kwargs = {**kwargs, "img_size": processed}
     names, named_by = repository.class_names
     sources = Sources("its config", prepared_by, named_by)
@@ -184,13 +285,6 @@ def _of_repository(repository: Repository, request: ModelRequest) -> Source:
     )
 
 
-@cache  # a command resolves its model more than once
-def _log_size(name: str, size: str, processed: str) -> None:
-    text = "%s: the model says %s pixels, its processor %s: %s is used; %s"
-    hint = f"--model-kwargs img_size={size} keeps the model's"
-    logger.warning(text, name, size, processed, processed, hint)
-
-
 def _of_bundled(request: ModelRequest) -> Source:
     model = bundled.MODELS[request.name]
     names = model.class_names if request.checkpoint is None else ()
@@ -202,7 +296,7 @@ def _of_bundled(request: ModelRequest) -> Source:
 
 
 def _of_library(request: ModelRequest) -> Source:
-    """Return what comes with a name of timm's, LV-ViT's or torchvision's, and with arguments of a training."""
+    """Return what comes with a name of timm's, LV-ViT's or torchvision's."""
     name = request.name.rpartition("/")[2]
     if request.name.startswith(TORCHVISION):
         preprocessing, kwargs, categories = torchvision_vit.of_weights(name)
@@ -210,11 +304,7 @@ def _of_library(request: ModelRequest) -> Source:
         sources = _sources_of_name(f"torchvision's weights of {name}", request)
         return Source(name, request.name, kwargs, preprocessing, names, sources=sources)
     sources = _sources_of_name(f"the config of {name}", request)
-    saved = saved_preprocessing(request.checkpoint, request.name)
-    if saved is not None:
-        prepared_by = f"training arguments in the checkpoint, else the config of {name}"
-        sources = replace(sources, preprocessing=prepared_by)
-    return Source(name, request.name, preprocessing=saved or {}, sources=sources)
+    return Source(name, request.name, sources=sources)
 
 
 def _sources_of_name(words: str, request: ModelRequest) -> Sources:
@@ -245,7 +335,7 @@ def create(
 
 
 def _repository(name: str) -> Repository | None:
-    if name.startswith(TIMM_PLACES):
+    if name.startswith((*TIMM_HUB, "local-dir:")):
         require_whole(name.partition(":")[2])
     if name.startswith(TORCHVISION) or _is_timms(name):
         return None
@@ -253,8 +343,8 @@ def _repository(name: str) -> Repository | None:
 
 
 def _is_timms(name: str) -> bool:
-    """Whether timm knows the name, or looks for the model itself: on the hub (`hf-hub:…`) or in a folder."""
-    return name.startswith(TIMM_PLACES) or timm.is_model(name.removeprefix("timm/"))
+    """Whether timm knows the name, or looks for the model itself, on the hub (`hf-hub:…`)."""
+    return name.startswith(TIMM_HUB) or timm.is_model(name.removeprefix("timm/"))
 
 
 def _create_lvvit(source: Source, *, pretrained: bool) -> nn.Module:

@@ -26,13 +26,13 @@ def guessed_for(model: Any) -> str:
     return f"{GUESS}{known}"
 
 
-def overridden(source: str, keys: Collection[str]) -> str:
-    """Return the source of a preprocessing of which a request gives some keys, or all of them."""
+def overridden(source: str, keys: Collection[str], by: str = REQUEST) -> str:
+    """Return the source of facts of which something else gives some, or the whole preprocessing."""
     if not keys:
         return source
     if set(keys) >= WHOLE_PREPROCESSING:
-        return REQUEST
-    return f"{source}; {', '.join(sorted(keys))} by {REQUEST}"
+        return by
+    return f"{source}; {', '.join(sorted(keys))} by {by}"
 
 
 def log_guess(spec: ModelSpec) -> None:

@@ -27,7 +27,6 @@ from exporter.models.border import check_border
 from exporter.models.class_names import (
     NAMELESS,
     ClassNames,
-    checkpoint_names,
     config_names,
     network_names,
 )
@@ -164,7 +163,7 @@ def adapt(
     frozen = [
         parameter for parameter in model.parameters() if not parameter.requires_grad
     ]
-    named = network_names(model)
+    named = network_names(getattr(model, "pretrained_cfg", None))
     values = dict(preprocessing or {})
     sources = sources or Sources("the module", overridden(guessed_for(model), values))
     if is_instance(model):
@@ -207,7 +206,7 @@ def _adapter_of(model: nn.Module, name: str) -> Adapter:
 def adapted(network: nn.Module, request: ModelRequest, source: Source) -> PrunableViT:
     """Wrap a requested network; the names of its classes come with its weights, else with its name."""
     file, texts = request.checkpoint, request.text_embeddings
-    saved = NAMELESS if file is None else checkpoint_names(file)
+    saved, class_map = source.record.class_names, source.record.class_map
     named = (
         saved
         if saved.names
@@ -230,6 +229,11 @@ def adapted(network: nn.Module, request: ModelRequest, source: Source) -> Prunab
     elif vit.spec.class_names and not saved.names:
         text = "%s has no class names: those that come with %s are used"
         logger.warning(text, file, request.name)
+    elif class_map and not vit.spec.class_names:
+        text = (
+            "%s: the order of its classes is that of class_map=%s: --class-map gives it"
+        )
+        logger.warning(text, file, class_map)
     return vit
 
 
@@ -277,4 +281,8 @@ def _with_classes(source: Source, classes: int | None) -> Source:
     """Return the source with the checkpoint's class count, unless the request or the name sets one."""
     if classes is None or "num_classes" in source.model_kwargs:
         return source
+    recorded = source.record.num_classes
+    if recorded not in (None, classes):
+        text = "%s: its record says num_classes=%s, its head has %d, which are taken"
+        logger.warning(text, source.checkpoint, recorded, classes)
     return replace(source, model_kwargs={**source.model_kwargs, "num_classes": classes})

@@ -4,6 +4,7 @@ No code in a pickle is run: only tensors are read, and the plain values that tra
 """
 
 import argparse
+import json
 import logging
 import pickle
 import re
@@ -11,12 +12,13 @@ import struct
 import warnings
 import zipfile
 from collections.abc import Collection, Mapping
+from contextlib import suppress
 from pathlib import Path, PurePosixPath, PureWindowsPath
 from typing import Any
 
 import numpy as np
 import torch
-from safetensors import SafetensorError
+from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_file
 from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
@@ -31,7 +33,7 @@ from exporter.models.conversion import (
     with_own_head,
     without_shared_prefix,
 )
-from exporter.models.forms import EXPECTED, JOIN, SAVE, evidence_of, refusal
+from exporter.models.forms import A_CHECKPOINT, JOIN, SAVE, evidence_of, refusal
 
 logger = logging.getLogger(__name__)
 
@@ -102,7 +104,7 @@ def read_state_dict(path: Path) -> dict[str, Tensor]:
     _check_complete(content, weights, path)
     if not weights:
         got = f"a {type(inner).__name__} without weights"
-        raise CheckpointError(path, got, EXPECTED, SAVE)
+        raise CheckpointError(path, got, A_CHECKPOINT, SAVE)
     if outer_name and isinstance(content, Mapping):
         _log_other_sets(content, outer_name, weights, path)
     return {name: _plain(name, value, path) for name, value in weights.items()}
@@ -202,13 +204,26 @@ def check_finite(state: Mapping[str, Any], source: str) -> None:
             )
 
 
-def read_entries(path: Path) -> Mapping[str, Any]:
-    """Return the outermost entries of a torch file, whose weights stay on the disk; none if it cannot be read."""
+def read_entries(path: Path) -> Mapping[Any, Any]:
+    """Return the outermost entries of a file, whose weights stay on the disk; none if it cannot be read.
+
+    Those of safetensors are its metadata, whose texts are JSON or plain.
+    """
     try:
-        content = _torch_load(regular(path), mmap=zipfile.is_zipfile(path))
+        if _is_safetensors(regular(path)):
+            with safe_open(path, framework="numpy") as file:
+                metadata = file.metadata() or {}
+            return {key: _decoded(text) for key, text in metadata.items()}
+        content = _torch_load(path, mmap=zipfile.is_zipfile(path))
     except UNREADABLE:
         return {}
     return content if isinstance(content, Mapping) else {}
+
+
+def _decoded(text: str) -> object:
+    with suppress(ValueError, RecursionError):
+        return json.loads(text)
+    return text
 
 
 def _is_safetensors(path: Path) -> bool:
@@ -220,10 +235,12 @@ def _is_safetensors(path: Path) -> bool:
 def _unreadable(path: Path, error: Exception) -> CheckpointError:
     """Return the error of what cannot be read, by its form; what no file system gives has none."""
     if isinstance(error, OSError) and not path.is_dir():
-        return CheckpointError(path, reason_of(error), EXPECTED)
+        return CheckpointError(path, reason_of(error), A_CHECKPOINT)
     match = GLOBAL.search(str(error))
     evidence = [f"pickles {match[1]}"] if match else evidence_of(path)
-    return refusal(path, evidence) or CheckpointError(path, reason_of(error), EXPECTED)
+    return refusal(path, evidence) or CheckpointError(
+        path, reason_of(error), A_CHECKPOINT
+    )
 
 
 def _tensors(content: object, depth: int = 4) -> dict[str, Tensor]:
@@ -277,7 +294,7 @@ def _plain(name: str, value: Tensor, path: Path) -> Tensor:
     """Return a tensor that anything can be computed with."""
     if value.is_meta or value.is_nested or value.layout != torch.strided:
         got = f"{name}, a tensor that is sparse, nested or without values"
-        raise CheckpointError(path, got, EXPECTED)
+        raise CheckpointError(path, got, A_CHECKPOINT)
     if not _is_eight_bits(value):
         return value
     try:

@@ -17,7 +17,6 @@ from exporter.core.base.vocabulary import Interpolation
 from exporter.models.class_names import (
     NAMELESS,
     ClassNames,
-    checkpoint_names,
     config_names,
     network_names,
 )
@@ -30,6 +29,7 @@ from exporter.models.identity import (
 from exporter.models.networks import identity_of, source_of
 from exporter.models.registry import adapt, describe, load
 from exporter.models.request import ModelRequest
+from exporter.models.training_record import training_record
 from tests.vits import TINY, TINY_SHAPE, make_model
 
 NAME = "vit_tiny_patch16_224"
@@ -172,7 +172,7 @@ def test_names_beside_weights(
     )
     save_file(weights, tmp_path / "a.safetensors", {key: json.dumps(told)})
     for path in sorted(tmp_path.iterdir()):
-        assert checkpoint_names(path).names == names
+        assert training_record(path).class_names.names == names
         vit = load(ModelRequest(NAME, path, model_kwargs=TINY_SHAPE))
         assert vit.spec.class_names == names
         assert (
@@ -193,7 +193,7 @@ def test_names_that_contradict_each_other_or_the_head_are_said(
         },
         path,
     )
-    assert checkpoint_names(path).names == ()
+    assert training_record(path).class_names.names == ()
     assert "class names are not used: class_to_idx and classes differ" in caplog.text
     torch.save({"model": weights, "classes": ["cat", "dog"]}, path)
     assert (
@@ -208,7 +208,7 @@ def test_a_file_that_is_none_has_no_names(tmp_path: Path) -> None:
     save_file({"w": torch.zeros(1)}, tmp_path / "b.safetensors", {"classes": "{"})
     torch.save([1], tmp_path / "b.pth")
     for name in ("a.pth", "a.safetensors", "b.safetensors", "b.pth", "none.pth"):
-        assert checkpoint_names(tmp_path / name).names == ()
+        assert training_record(tmp_path / name).class_names.names == ()
         assert read_identity(tmp_path / name) is None
         assert read_metadata(tmp_path / name) == {}
 
@@ -219,7 +219,7 @@ def test_our_own_files_keep_the_names(tmp_path: Path) -> None:
     save_weights(make_model(num_classes=3), identity_of(request, 3, NAMES), path)
     assert load(ModelRequest("", path)).spec.class_names == NAMES
     save_weights(nn.Linear(1, 1), Identity("a", "b"), path)
-    assert checkpoint_names(path).names == ()
+    assert training_record(path).class_names.names == ()
 
 
 def test_the_names_of_timms_config() -> None:
@@ -231,7 +231,7 @@ def test_the_names_of_timms_config() -> None:
         NAME, **{**TINY, "num_classes": 2}, pretrained_cfg_overlay=config
     )
     assert (
-        network_names(model).names
+        network_names(model.pretrained_cfg).names
         == adapt(model).spec.class_names
         == ("tench, Tinca tinca, n1", "n2")
     )
@@ -239,7 +239,7 @@ def test_the_names_of_timms_config() -> None:
     assert adapt(model, class_names=named).spec.class_names == named.names
     model.reset_classifier(3)
     assert adapt(model).spec.class_names == ()
-    assert network_names(nn.Identity()) == network_names(make_model()) == NAMELESS
+    assert network_names(None) == network_names({}) == NAMELESS
 
 
 def test_names_come_with_the_weights_that_have_them(tmp_path: Path) -> None:

@@ -134,7 +134,7 @@ REQUESTS: dict[str, tuple[Callable[[Path], ModelRequest], tuple[str, str, str]]]
         _arguments,
         (
             f"the name {NAME}",
-            f"training arguments in the checkpoint, else the config of {NAME}",
+            f"the config of {NAME}, by the training arguments; mean, std by args of the checkpoint",
             "",
         ),
     ),
@@ -164,7 +164,8 @@ def test_the_arguments_of_a_training_decide(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     def prepared(**arguments: Any) -> Preprocessing:
-        told = argparse.Namespace(crop_pct=None, mean=None, std=None, **arguments)
+        usual = {"model": NAME, "crop_pct": None, "mean": None, "std": None}
+        told = argparse.Namespace(**usual, **arguments)
         return exporter.load_model(_weights(tmp_path, args=told)).spec.preprocessing
 
     usual = prepared()
@@ -183,7 +184,7 @@ def test_weights_of_another_name_are_told(
 ) -> None:
     exporter.load_model(_weights(tmp_path, arch="deit_tiny_patch16_224"))
     assert (
-        "was trained as deit_tiny_patch16_224; preprocessing and activation of"
+        f"was trained as deit_tiny_patch16_224; {NAME} is taken (--model deit_tiny_patch16_224"
         in caplog.text
     )
     caplog.clear()

@@ -142,14 +142,8 @@ class Repository:
     def _parent(self) -> Any:
         config = self._load("its config", _library().AutoConfig.from_pretrained)
         if config.model_type == TIMM:
-            place = (
-                f"local-dir:{self.root}"
-                if _is_folder(self.root)
-                else f"hf-hub:{self.root}"
-            )
-            raise ModelError(
-                self.root, "a model of timm's", "its name in timm", f"--model {place}"
-            )
+            hint = f"hf download {self.root} --local-dir FOLDER, then --model FOLDER"
+            raise ModelError(self.root, "a model of timm's", "its folder", hint)
         return config
 
     def load_weights(self, network: nn.Module) -> nn.Module:

@@ -9,7 +9,11 @@ import pytest
 import torch
 from huggingface_hub import constants
 from safetensors.torch import load_file, save_file
-from transformers import AutoModel
+from transformers import (
+    AutoModel,
+    TimmWrapperConfig,
+    TimmWrapperForImageClassification,
+)
 
 from exporter.core.base.canonical_json import from_json, to_json
 from exporter.core.base.errors import (
@@ -329,12 +333,20 @@ def test_a_folder_without_a_config_is_no_id(
     assert [is_path(name) for name in names] == [True] * 5 + [False] * 3
 
 
-def test_a_folder_of_timms_is_named_as_timms(tmp_path: Path) -> None:
-    (tmp_path / "config.json").write_text(
-        '{"architecture": "vit_tiny_patch16_224", "num_classes": 2, "pretrained_cfg": {}}'
-    )
-    with pytest.raises(ModelError, match=f"--model local-dir:{tmp_path}"):
-        describe(ModelRequest(str(tmp_path)))
+@pytest.mark.parametrize("prefix", ["", "local-dir:"])
+def test_a_folder_of_timms_wrapper_is_a_model(tmp_path: Path, prefix: str) -> None:
+    shape = {"img_size": 32, "patch_size": 8, "embed_dim": 48, "depth": 1}
+    told = {"architecture": "vit_tiny_patch16_224", "model_args": shape}
+    config = TimmWrapperConfig.from_dict({**told, "num_classes": 2})
+    model = TimmWrapperForImageClassification(config).eval()
+    torch.nn.init.normal_(model.timm_model.head.weight)
+    model.save_pretrained(tmp_path)
+    vit = load(ModelRequest(f"{prefix}{tmp_path}"))
+    images = torch.randn(2, 3, 32, 32)
+    torch.testing.assert_close(vit.model(images), model(images).logits)
+    (tmp_path / "model.safetensors").unlink()
+    with pytest.raises(CheckpointError, match=r"model.safetensors \| got No such file"):
+        load(ModelRequest(f"{prefix}{tmp_path}"))
 
 
 def test_describe_needs_the_config_alone(tmp_path: Path) -> None:
