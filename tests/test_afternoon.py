@@ -135,10 +135,10 @@ def _assert_folder(afternoon: Afternoon, report: Any, out: Path) -> list[str]:
         afternoon.file(out / report["files"][role], "held_out")
         for role in ("dense", "pruned")
     )
-    if in_fp32 := report["in_fp32"]:
-        _assert_accuracy(in_fp32["accuracy"], names, library)
-        _assert_pair(in_fp32["losses"]["dense"], names, library, dense)
-        _assert_pair(in_fp32["losses"]["pruned"], names, library, pruned)
+    if losses := report["fp32_losses"]:
+        _assert_accuracy(report["fp32_accuracy"], names, library)
+        _assert_pair(losses["dense"], names, library, dense)
+        _assert_pair(losses["pruned"], names, library, pruned)
     else:
         assert dense == library
     assert tuple(report["class_names"]) == NAMES

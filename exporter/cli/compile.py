@@ -114,14 +114,18 @@ def print_reports(by_method: Mapping[Method, Report], out: Path) -> None:
     reports = list(by_method.values())
     first, alone, columns = reports[0], len(reports) == 1, _cells(reports[0])
     table = [_row(UNPRUNED, columns, "dense")]
-    if first.in_fp32 or first.original or first.gmacs.as_it_came > first.gmacs.dense:
+    if (
+        first.fp32_losses
+        or first.original
+        or first.gmacs["as_it_came"] > first.gmacs["dense"]
+    ):
         table.insert(0, _row(AS_IT_CAME, columns, AS_IT_CAME))
     for method, report in by_method.items():
         table.append(_row(method, _cells(report), "pruned"))
     print_lines(
         f"{method}: {words.sentences(report)}" for method, report in by_method.items()
     )
-    saved = f"{first.gmacs.saved:.1%} of your model's multiply-adds saved"
+    saved = f"{first.saved:.1%} of your model's multiply-adds saved"
     how = schedule_words(first.schedule, saved) if alone else first.target
     batch = f", batch {first.batch}" if first.speed else ""
     print_table(f"{first.model}, {how}{batch}", ("", *columns), table)
@@ -139,15 +143,16 @@ def _row(name: str, columns: Mapping[str, Mapping[str, str]], role: str) -> list
 
 def _cells(report: Report) -> dict[str, dict[str, str]]:
     """Return what was measured, by column and model; points are against the user's model, in fp32."""
-    gmacs, pair, fp32 = report.gmacs, report.loss, report.in_fp32
-    macs = {AS_IT_CAME: gmacs.as_it_came, "dense": gmacs.dense, "pruned": gmacs.pruned}
+    gmacs, pair, fp32 = report.gmacs, report.loss, report.fp32_losses
+    macs = {AS_IT_CAME: gmacs["as_it_came"]}
+    macs |= {role: gmacs[role] for role in ("dense", "pruned")}
     cells = {"GMACs": {role: f"{count:.3f}" for role, count in macs.items()}}
     if report.accuracy:
         cells["top-1"] = {
             role: f"{part.top1:.2%}" for role, part in vars(report.accuracy).items()
         }
         # Of a target in fp32 the unpruned file is measured alone: it computes your model, to rounding.
-        came = fp32 and fp32.accuracy
+        came = report.fp32_accuracy
         cells["top-1"][AS_IT_CAME] = f"{came.top1:.2%}" if came else "as below"
     if pair and pair.loss_points is not None:
         changes = {"pruned": words.points(pair.loss_points)}

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timezone
 from pathlib import Path
+from typing import Any
 
 from exporter.calibration.calibrate import sums_path
 from exporter.calibration.record import Calibration, save_calibration
@@ -38,7 +39,7 @@ from exporter.measure.benchmark import TradeOff
 from exporter.measure.loss import Tuned
 from exporter.models.identity import read_record
 from exporter.report.page import Shown, save_comparison, save_page
-from exporter.report.record import Report, TimedRun
+from exporter.report.record import Report
 from exporter.report.try_page import runs_in_browser, save_try_page
 from exporter.serve.export_folder import (
     CALIBRATION,
@@ -164,16 +165,13 @@ def _compiled(
     with network.stages.stage("answers of PyTorch"):
         references = [*references_of(dense, variants, pixels)]
     reports = prove(dense, variants, references, folder)
-    run = None
+    tuned = read_record(network.recipe.model.checkpoint, TUNED, Tuned)
+    beside: dict[str, Any] = {"searched": trade_off, "tuned": tuned}
     if reports[0].batches:
         date = datetime.now(timezone.utc).strftime("%Y-%m-%d %H:%M UTC")
-        run = TimedRun(date, shlex.join(command))
+        beside |= {"timed_at": date, "command": shlex.join(command)}
     with network.stages.stage("report"):
-        tuned = read_record(network.recipe.model.checkpoint, TUNED, Tuned)
-        reports = [
-            replace(report, searched=trade_off, tuned=tuned, run=run)
-            for report in reports
-        ]
+        reports = [replace(report, **beside) for report in reports]
         pictures = pictures_of(reports, variants, folder)
         pages: list[Shown] = list(zip(reports, pictures, strict=True))
         for variant, page, reference, recipe in zip(

@@ -37,7 +37,7 @@ from exporter.jobs import steps
 from exporter.jobs.predicting import EvalModel, embed_models, predict_models
 from exporter.jobs.recipe import BATCH
 from exporter.jobs.variant import Variant
-from exporter.measure.accuracy import Accuracy, Predictions
+from exporter.measure.accuracy import Accuracy
 from exporter.measure.batch_sweep import (
     AS_IT_CAME,
     AtBatch,
@@ -50,8 +50,6 @@ from exporter.processes import Processes
 from exporter.report.page import Picture, drawn
 from exporter.report.record import (
     CalibratedOn,
-    Gmacs,
-    InFp32,
     Report,
     chosen_examples,
 )
@@ -171,12 +169,12 @@ def _report(
         schedule=variant.schedule,
         files={role: path.name for role, path in paths.items()},
         file_bytes={role: bytes_of(path) for role, path in paths.items()},
-        gmacs=Gmacs(
-            macs.dense.gmacs,
-            macs.pruned.gmacs,
-            scoring=macs.pruned.scoring / 1e9,
-            as_it_came=dense_macs(spec.as_it_came).gmacs,
-        ),
+        gmacs={
+            "as_it_came": dense_macs(spec.as_it_came).gmacs,
+            "dense": macs.dense.gmacs,
+            "pruned": macs.pruned.gmacs,
+            "scoring": macs.pruned.scoring / 1e9,
+        },
         preprocessing=spec.preprocessing,
         parity=parity,
         hardware=environment(measuring.threads, installed=True),
@@ -246,17 +244,22 @@ def _with_classes(
     examples = chosen_examples(answers.names, unpruned, pruned)
     judged = []
     for report, predictions, chosen in zip(reports, pruned, examples, strict=True):
-        accuracy, in_fp32 = None, None
+        accuracy, of_fp32, losses = None, None, None
         if unpruned.labelled:
             accuracy = Pair(unpruned.accuracy, predictions.accuracy)
         if original is not None:
-            in_fp32 = _losses(original, Pair(unpruned, predictions))
+            of_fp32 = original.accuracy if original.labelled else None
+            losses = Pair(
+                compare_predictions(original, unpruned, ("fp32", "dense")),
+                compare_predictions(original, predictions, ("fp32", "pruned")),
+            )
         judged.append(
             replace(
                 report,
                 accuracy=accuracy,
                 pair=compare_predictions(unpruned, predictions, ("dense", "pruned")),
-                in_fp32=in_fp32,
+                fp32_accuracy=of_fp32,
+                fp32_losses=losses,
                 examples=chosen,
                 skipped=answers.skipped,
             )
@@ -278,12 +281,6 @@ def _warn_of_guesses(accuracy: Accuracy, classes: int, folder: ImageFolder) -> N
         classes,
         MAP_HINT,
     )
-
-
-def _losses(original: Predictions, files: Pair[Predictions]) -> InFp32:
-    dense = compare_predictions(original, files.dense, ("fp32", "dense"))
-    pruned = compare_predictions(original, files.pruned, ("fp32", "pruned"))
-    return InFp32(original.accuracy if original.labelled else None, Pair(dense, pruned))
 
 
 def _with_vectors(

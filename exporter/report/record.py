@@ -92,25 +92,6 @@ def _by_turns(classes: Array) -> list[int]:
 
 
 @dataclass(frozen=True)
-class Gmacs:
-    """Multiply-adds per image in units of 10⁹; `pruned` includes `scoring`.
-
-    Where they depend on the image, `pruned` is the mean. `dense` and `pruned` leave out what nobody reads in the
-    last layer (`ModelSpec.lone_layer`); `as_it_came` is the dense model with it, as papers count.
-    """
-
-    dense: float
-    pruned: float
-    scoring: float
-    as_it_came: float
-
-    @property
-    def saved(self) -> float:
-        """Share of the multiply-adds saved of the model as it came."""
-        return 1.0 - self.pruned / self.as_it_came
-
-
-@dataclass(frozen=True)
 class CalibratedOn:
     """The images of a calibration: how many were used, and how many could not be read.
 
@@ -125,41 +106,30 @@ class CalibratedOn:
 
 
 @dataclass(frozen=True)
-class InFp32:
-    """The model in fp32, in PyTorch, on the images of the report, and what each file loses against it."""
-
-    accuracy: Accuracy | None
-    losses: Pair[PairResult]
-
-
-@dataclass(frozen=True)
-class TimedRun:
-    """The day and the hour at which speeds were measured, in UTC, and the command, "" where it was none."""
-
-    date: str
-    command: str
-
-
-@dataclass(frozen=True)
 class Report:
     """A compilation: the schedule, both files, whether they agree with PyTorch, what they cost, how fast they are.
 
     What there is nothing to measure by is None: `accuracy` and `pair` without labels and logits, `agreement`, of
     the pruned model's embeddings with the dense one's, without an embedding, `deviations` without a head of labels
     or values. `batches` are the times at every batch size, none where no rounds were asked for; `batch` is that of
-    the settings. `pair` compares the classes of both models; `in_fp32` compares both with the model in fp32, None
-    where the target computes in fp32: its dense model is that one, to rounding. `examples` are the images that the
+    the settings. `pair` compares the classes of both models; `fp32_losses` are those of both against the model in
+    fp32, in PyTorch, whose accuracy is `fp32_accuracy`: None where the target computes in fp32, since its dense
+    model is that one, to rounding. `examples` are the images that the
     page shows, with the model's `class_names`. `file_bytes` are the sizes of `files`.
 
-    For an a-STAR model `gmacs` are the useful MACs, averaged over images; `use` counts the patches that images
-    keep, None under STAR, whose counts are in the schedule. `calibration` is None where none was read.
+    `gmacs` are multiply-adds per image in units of 10⁹: of the `dense` and the `pruned` model without what nobody
+    reads in the last layer (`ModelSpec.lone_layer`), of the dense one `as_it_came` with it, as papers count, and
+    those of `scoring`, which `pruned` includes. Of an a-STAR model they are the useful ones, averaged over images;
+    `use` counts the patches that images keep, None under STAR, whose counts are in the schedule.
+    `calibration` is None where none was read.
 
     `measured_on` is "images", or "noise" where none were given: parity, times and what a-STAR keeps are then those
     of noise. `skipped` says why an image to measure on could not be read, by its name. `searched` is what a search
     measured of more models than these two. `tuned` is what fine-tuning recorded in the checkpoint: the dense model
     then has its weights, and what is lost against that one says nothing of the model before fine-tuning. `refit`
-    is what refitting the pruned model's weights gained, None where they were not to be refitted. `run` is None
-    where no speed was measured: the same inputs then give the same report. `trtexec` are the command lines that
+    is what refitting the pruned model's weights gained, None where they were not to be refitted. `timed_at` is
+    the day and the hour in UTC, and `command` what was typed, "" where it was none, or where no speed was measured:
+    the same inputs then give the same report. `trtexec` are the command lines that
     build and time files for TensorRT, called in the folder.
     """
 
@@ -168,7 +138,7 @@ class Report:
     schedule: Schedule
     files: dict[str, str]
     file_bytes: dict[str, int]
-    gmacs: Gmacs
+    gmacs: dict[str, float]
     preprocessing: Preprocessing
     parity: Pair[ParityReport]
     hardware: Hardware
@@ -176,7 +146,8 @@ class Report:
     batches: tuple[AtBatch, ...] = ()
     accuracy: Pair[Accuracy] | None = None
     pair: PairResult | None = None
-    in_fp32: InFp32 | None = None
+    fp32_accuracy: Accuracy | None = None
+    fp32_losses: Pair[PairResult] | None = None
     agreement: Agreement | None = None
     deviations: Deviations | None = None
     use: PatchUse | None = None
@@ -190,13 +161,19 @@ class Report:
     tuned: Tuned | None = None
     refit: Gain | None = None
     trtexec: tuple[str, ...] = ()
-    run: TimedRun | None = None
+    timed_at: str = ""
+    command: str = ""
     version: int = VERSION
 
     @property
     def passed(self) -> bool:
         """Whether both lowered models agree with their PyTorch references."""
         return self.parity.dense.passed and self.parity.pruned.passed
+
+    @property
+    def saved(self) -> float:
+        """Share of the multiply-adds saved of the model as it came."""
+        return 1.0 - self.gmacs["pruned"] / self.gmacs["as_it_came"]
 
     @property
     def speed(self) -> AtBatch | None:
@@ -217,7 +194,7 @@ class Report:
     @property
     def loss(self) -> PairResult | None:
         """What the pruned model loses against the model in fp32."""
-        return self.pair if self.in_fp32 is None else self.in_fp32.losses.pruned
+        return self.pair if self.fp32_losses is None else self.fp32_losses.pruned
 
     @property
     def likeness(self) -> Agreement | Deviations | None:
@@ -227,9 +204,9 @@ class Report:
     @property
     def precision_loss(self) -> float:
         """Points of top-1 that the dense model loses by the target's precision alone."""
-        if self.in_fp32 is None:
+        if self.fp32_losses is None:
             return 0.0
-        return self.in_fp32.losses.dense.loss_points or 0.0
+        return self.fp32_losses.dense.loss_points or 0.0
 
     @property
     def is_worse(self) -> bool:
@@ -254,7 +231,7 @@ class Report:
         faster = ""
         if at is not None:
             faster = f", {at.speed_up.median:.2f} × at batch {at.batch}"
-        gmacs = f"{self.gmacs.dense:.3f} → {self.gmacs.pruned:.3f} GMACs"
+        gmacs = "{dense:.3f} → {pruned:.3f} GMACs".format(**self.gmacs)
         result = "passed" if self.passed else "FAILED"
         how = f"{self.schedule.method}, {self.target}"
         return f"<Report {self.model}, {how}: {gmacs}{faster}, parity {result}>"

@@ -17,7 +17,7 @@ from exporter.core.base.tensor_names import INSTRUMENTED, instrumented_path
 from exporter.core.base.vocabulary import Method
 from exporter.jobs import compile as compile_module
 from exporter.jobs.recipe import Recipe
-from exporter.report.record import InFp32, Report
+from exporter.report.record import Report
 from tests.commands import BRIEF, Command, Workplace, recipe_file
 from tests.report.reports import full_report, slower_report
 
@@ -413,7 +413,7 @@ def test_speeds_are_over_the_unpruned_export_and_beside_it_over_the_model_as_it_
 ) -> None:
     """One method, and several."""
     full = full_report()
-    gmacs = replace(full.gmacs, as_it_came=full.gmacs.dense)
+    gmacs = {**full.gmacs, "as_it_came": full.gmacs["dense"]}
     plain = replace(
         full,
         gmacs=gmacs,
@@ -481,7 +481,7 @@ def test_below_fp32_losses_are_beside_the_model_as_it_came(
     )
     losses = Pair(replace(full.pair, loss_points=0.25), full.pair)
     original = replace(full.accuracy.dense, top1=0.91)
-    report = replace(full, in_fp32=InFp32(original, losses), batches=())
+    report = replace(full, fp32_accuracy=original, fp32_losses=losses, batches=())
     monkeypatch.setattr(compile_module, "compile_model", lambda *_, **__: report)
     lines = compile_digits("--rho", "0.5").out.splitlines()
     rows = [

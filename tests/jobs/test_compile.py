@@ -55,7 +55,7 @@ def test_a_model_in_memory(
     assert (report.speed, report.accuracy) == (None, None)
     assert (report.schedule.method, report.schedule.rho) == ("star", 0.5)
     assert report.calibration is not None and report.calibration.images == 6
-    assert report.gmacs.pruned < report.gmacs.dense
+    assert report.gmacs["pruned"] < report.gmacs["dense"]
     assert len(report.examples) == 6 and report.pair is not None
     assert report.file_bytes == {
         role: (tmp_path / "out" / name).stat().st_size

@@ -156,7 +156,9 @@ def test_what_labels_and_rounds_add(tmp_path: Path, labelled: bool) -> None:
     assert proof.use is None
     assert proof.batches == ()
     assert (
-        proof.in_fp32 is None and proof.loss is proof.pair and proof.precision_loss == 0
+        proof.fp32_losses is None
+        and proof.loss is proof.pair
+        and proof.precision_loss == 0
     )
     assert proof.class_names == star().vit.spec.class_names
     assert proof.file_bytes["pruned"] == (tmp_path / "pruned.onnx").stat().st_size
@@ -222,7 +224,7 @@ def test_a_star_says_what_it_left(tmp_path: Path) -> None:
     assert len(proof.speed.throughput.pruned.rounds_ms) == 5
     assert [batch.batch for batch in proof.batches] == [1, 2, 3]
     assert proof.batches[1] is proof.speed
-    assert proof.gmacs.pruned <= proof.use.most_macs / 1e9
+    assert proof.gmacs["pruned"] <= proof.use.most_macs / 1e9
 
 
 @pytest.mark.ort
@@ -309,18 +311,18 @@ def test_below_fp32_a_loss_is_against_the_model_as_it_came(tmp_path: Path) -> No
     proof = proved(
         star(), pair, found, measuring=Measuring(batch=2, rounds=5, threads=1)
     )
-    came = proof.in_fp32
-    assert came is not None and came.accuracy is not None and proof.pair is not None
+    came, losses = proof.fp32_accuracy, proof.fp32_losses
+    assert came is not None and losses is not None and proof.pair is not None
     assert proof.pair.agreement > 0.5
-    assert came.losses.dense.agreement == came.losses.pruned.agreement == 0
-    assert (proof.loss, proof.loss and proof.loss.first) == (came.losses.pruned, "fp32")
+    assert losses.dense.agreement == losses.pruned.agreement == 0
+    assert (proof.loss, proof.loss and proof.loss.first) == (losses.pruned, "fp32")
     assert proof.accuracy is not None
     assert proof.precision_loss == pytest.approx(
-        100 * (came.accuracy.top1 - proof.accuracy.dense.top1)
+        100 * (came.top1 - proof.accuracy.dense.top1)
     )
     assert proof.trade_off is not None
     assert proof.trade_off.unpruned_loss == proof.precision_loss
-    assert proof.trade_off.points[0].loss_points == came.losses.pruned.loss_points
+    assert proof.trade_off.points[0].loss_points == losses.pruned.loss_points
     drawn = pictures(pair, proof, found)
     save_page(proof, pair.pruned, tmp_path / "report.html", pictures=drawn)
     page = (tmp_path / "report.html").read_text(encoding="utf-8")

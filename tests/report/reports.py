@@ -11,7 +11,7 @@ from exporter.measure.accuracy import Accuracy, Predictions
 from exporter.measure.batch_sweep import AS_IT_CAME, AtBatch
 from exporter.measure.benchmark import Throughput, TradeOff, TradePoint
 from exporter.measure.loss import compare_predictions
-from exporter.report.record import Example, Gmacs, Report
+from exporter.report.record import Example, Report
 from tests.core.verify.models import compared, images, pruned_family
 from tests.folders import artefacts
 
@@ -25,7 +25,7 @@ def small_report() -> Report:
         schedule=artefacts().pruned.schedule,
         files={"dense": "d.onnx", "pruned": "p.onnx"},
         file_bytes={"dense": 22_000_000, "pruned": 22_100_000},
-        gmacs=Gmacs(4.0, 3.0, 0.5, 4.25),
+        gmacs={"dense": 4.0, "pruned": 3.0, "scoring": 0.5, "as_it_came": 4.25},
         preprocessing=artefacts().pruned.spec.preprocessing,
         parity=Pair(parity, parity),
         hardware=environment(),

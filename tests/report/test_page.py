@@ -33,7 +33,7 @@ from exporter.report.page import (
     save_page,
 )
 from exporter.report.parity_words import check_words
-from exporter.report.record import CalibratedOn, Report, TimedRun
+from exporter.report.record import CalibratedOn, Report
 from tests.core.verify.models import compared, pruned_family
 from tests.folders import artefacts
 from tests.report.reports import (
@@ -322,7 +322,7 @@ def test_several_methods_stand_side_by_side(tmp_path: Path) -> None:
     assert first.pair is not None
     second = replace(
         first,
-        gmacs=replace(first.gmacs, pruned=2.5),
+        gmacs={**first.gmacs, "pruned": 2.5},
         pair=replace(first.pair, loss_points=7.25),
         examples=tuple(replace(example, pruned=1) for example in first.examples),
     )
@@ -510,10 +510,11 @@ def test_where_pruning_does_not_pay_the_pages_begin_with_it(tmp_path: Path) -> N
 def test_a_page_speaks_of_time_where_something_was_timed(
     is_timed: bool, tmp_path: Path
 ) -> None:
-    run = TimedRun("2026-01-02 03:04 UTC", "star-export compile --rho 0.5")
-    report = replace(losing(0.3, 0.9, 2.2), run=run)
-    if not is_timed:
-        report = replace(report, batches=(), run=None)
+    report, command = losing(0.3, 0.9, 2.2), "star-export compile --rho 0.5"
+    if is_timed:
+        report = replace(report, timed_at="2026-01-02 03:04 UTC", command=command)
+    else:
+        report = replace(report, batches=())
     shown = (report, drawn(FRAMES, (2, 2), np.arange(4)))
     save_comparison(
         {"star": shown, "tome": shown}, tmp_path / "both.html", page="own.html"
@@ -525,7 +526,7 @@ def test_a_page_speaks_of_time_where_something_was_timed(
         for word in ("timed", "faster", "images per second", "batch 8"):
             assert is_timed or word not in own
     assert ("timed in turns" in both) == is_timed
-    assert (run.command in page_of(report, tmp_path)) == is_timed
+    assert (command in page_of(report, tmp_path)) == is_timed
 
 
 def test_the_worst_image_of_a_tower_stands_beside_the_mean(tmp_path: Path) -> None:

@@ -12,7 +12,6 @@ from exporter.core.base.records import Pair
 from exporter.measure.accuracy import Predictions
 from exporter.report.record import (
     Example,
-    Gmacs,
     Report,
     chosen_examples,
     trade_off_of,
@@ -93,8 +92,9 @@ def test_without_labels_the_dense_classes_are_the_strata() -> None:
 
 
 def test_the_share_that_is_saved() -> None:
-    assert Gmacs(3.5, 3.0, 0.5, 4.0).saved == 0.25
-    assert Gmacs(4.0, 4.0, 0.0, 4.0).saved == 0.0
+    for pruned, saved in ((3.0, 0.25), (4.0, 0.0)):
+        gmacs = {"dense": 3.5, "pruned": pruned, "scoring": 0.5, "as_it_came": 4.0}
+        assert replace(full_report(), gmacs=gmacs).saved == saved
 
 
 def test_it_is_plain_json() -> None:
