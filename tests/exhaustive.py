@@ -20,6 +20,18 @@ def mark_further(values: Sequence[Any], first: Sequence[Any]) -> list[Any]:
     return [value if value in first else also(value) for value in values]
 
 
+def in_turn(causes: Iterable[Any], places: Iterable[Any]) -> list[Any]:
+    """Every cause at every place; `make test` takes turns, until each cause and each place had one."""
+    rows, columns = [*causes], [*places]
+    turns = range(max(len(rows), len(columns)))
+    first = {(turn % len(rows), turn % len(columns)) for turn in turns}
+    return [
+        (cause, place) if (row, column) in first else also(cause, place)
+        for row, cause in enumerate(rows)
+        for column, place in enumerate(columns)
+    ]
+
+
 def mark_further_families(items: Iterable[pytest.Item]) -> None:
     """Leave out the other families of every test of lowering that runs on one of the first."""
     families: dict[Any, set[str]] = {}

@@ -1,10 +1,9 @@
 """A hostile module or array ends in one line, which names what is wrong; the module stays as it is."""
 
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable
 from copy import deepcopy
 from functools import cache
-from itertools import cycle
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +15,7 @@ import exporter
 from exporter.core.base.errors import UserError
 from exporter.core.prune.pruned_vit import PrunedViT
 from exporter.core.vit.protocol import PrunableViT
-from tests.exhaustive import also
+from tests.exhaustive import in_turn
 from tests.hostile.instances import ARRAYS, FAMILIES, FAULTS, OFTEN_TAKEN
 from tests.hostile.limits import limited
 from tests.vits import make_model
@@ -35,14 +34,7 @@ def _assert_one_line(error: UserError, says: str) -> None:
     assert re.search(says, line), line
 
 
-def pairs(causes: Iterable[str], places: Iterable[str]) -> Iterator[Any]:
-    """Each cause at a place, turn by turn; `make test` leaves out the other places."""
-    for cause, place in zip(causes, cycle(places)):
-        for each in places:
-            yield (each, cause) if each == place else also(each, cause)
-
-
-@pytest.mark.parametrize(("family", "fault"), [*pairs(FAULTS, FAMILIES)])
+@pytest.mark.parametrize(("fault", "family"), in_turn(FAULTS, FAMILIES))
 def test_a_module_is_refused_in_one_line_or_taken_as_it_is(
     family: str, fault: str
 ) -> None:
@@ -94,7 +86,7 @@ FUNCTIONS: dict[str, Callable[[Any, Path], object]] = {
 
 
 @pytest.mark.ort
-@pytest.mark.parametrize(("function", "array"), [*pairs(ARRAYS, FUNCTIONS)])
+@pytest.mark.parametrize(("array", "function"), in_turn(ARRAYS, FUNCTIONS))
 def test_images_are_refused_in_one_line(
     function: str, array: str, tmp_path: Path
 ) -> None:

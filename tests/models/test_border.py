@@ -23,6 +23,7 @@ from exporter.models.border import check_border
 from exporter.models.huggingface import keys
 from exporter.models.registry import adapt, load
 from exporter.models.request import ModelRequest
+from tests.exhaustive import in_turn
 from tests.models.huggingface.saved import KINDS, make, save
 from tests.vits import FAMILIES, POOLED, TINY_SHAPE, cut_vit, make_model, make_vit
 
@@ -139,20 +140,20 @@ def other_positions(vit: PrunableViT) -> None:
     vit.embed = embed  # type: ignore[method-assign]
 
 
-@pytest.mark.parametrize(
-    ("harm", "place"),
-    [
-        (permuted, "block 2"),
-        (other_eps, "block 2"),
-        (other_positions, "the embedding of patches"),
-    ],
-)
-@pytest.mark.parametrize("family", [*ALL, "torchvision"])
+HARMS: dict[Callable[[PrunableViT], None], str] = {
+    permuted: "block 2",
+    other_eps: "block 2",
+    other_positions: "the embedding of patches",
+}
+
+
+@pytest.mark.parametrize(("family", "harm"), in_turn([*ALL, "torchvision"], HARMS))
 def test_a_wrong_adapter_is_refused_by_its_first_wrong_block(
-    family: str, harm: Callable[[PrunableViT], None], place: str
+    family: str, harm: Callable[[PrunableViT], None]
 ) -> None:
     vit = vit_of(family)
     harm(vit)
+    place = HARMS[harm]
     with pytest.raises(
         ModelError, match=f"got {place} differs by up to .* standard deviations"
     ):
@@ -396,8 +397,10 @@ def test_models_by_name_are_checked(
         load(request)
 
 
-@pytest.mark.parametrize("size", [24, 48, (24, 40)])
-@pytest.mark.parametrize("kind", [kind for kind in KINDS if kind != "oblong"])
+@pytest.mark.parametrize(
+    ("kind", "size"),
+    in_turn([kind for kind in KINDS if kind != "oblong"], [24, 48, (24, 40)]),
+)
 def test_hugging_faces_models_are_the_librarys_at_every_size(
     tmp_path: Path, kind: str, size: int | tuple[int, int]
 ) -> None:

@@ -17,6 +17,7 @@ import exporter
 from exporter.core.base.errors import CheckpointError, ModelError
 from exporter.models.own_module import in_one_line
 from exporter.models.registry import trainable
+from tests.exhaustive import in_turn
 from tests.models.huggingface.saved import make
 from tests.vits import TINY_SHAPE, make_model, make_torchvisions
 
@@ -159,11 +160,11 @@ def _assert_same(model: nn.Module) -> None:
     torch.testing.assert_close(ours, expected, atol=2e-3, rtol=1e-3)
 
 
-@pytest.mark.parametrize("change", CHANGES)
-@pytest.mark.parametrize(("family", "layer"), ANYWHERE)
+@pytest.mark.parametrize(("place", "change"), in_turn(ANYWHERE, CHANGES))
 def test_a_layer_is_linear_whose_function_is(
-    family: str, layer: str, change: str
+    place: tuple[str, str], change: str
 ) -> None:
+    family, layer = place
     model = _changed(family, layer, CHANGES[change])
     before = {name: value.clone() for name, value in model.state_dict().items()}
     _assert_same(model)
@@ -299,8 +300,7 @@ def _with_kernel(network: str, change: Callable[[Any], nn.Module]) -> nn.Module:
     return model.eval()
 
 
-@pytest.mark.parametrize("change", KERNELS)
-@pytest.mark.parametrize("network", WITH_KERNELS)
+@pytest.mark.parametrize(("change", "network"), in_turn(KERNELS, WITH_KERNELS))
 def test_a_kernel_is_one_of_patches_whose_function_is(
     network: str, change: str
 ) -> None:
@@ -312,8 +312,7 @@ def test_a_kernel_is_one_of_patches_whose_function_is(
     ]
 
 
-@pytest.mark.parametrize("change", OTHER_KERNELS)
-@pytest.mark.parametrize("network", WITH_KERNELS)
+@pytest.mark.parametrize(("change", "network"), in_turn(OTHER_KERNELS, WITH_KERNELS))
 def test_another_one_runs_as_it_is_or_is_refused_with_what_to_do(
     network: str, change: str
 ) -> None:
@@ -372,9 +371,9 @@ HEADS: dict[str, Callable[[Any], nn.Module]] = {
 }
 
 
-@pytest.mark.parametrize("head", HEADS)
 @pytest.mark.parametrize(
-    "family", ["vit", "registers", "eva02, joined, rotary", "pooled"]
+    ("head", "family"),
+    in_turn(HEADS, ["vit", "pooled", "registers", "eva02, joined, rotary"]),
 )
 def test_a_head_of_several_layers(family: str, head: str) -> None:
     model: Any = make_model(family)
@@ -444,8 +443,9 @@ TOWERS: dict[str, Callable[[], nn.Module]] = {
 }
 
 
-@pytest.mark.parametrize("network", [*NETWORKS, *TOWERS])
-@pytest.mark.parametrize("wrapper", WRAPPERS)
+@pytest.mark.parametrize(
+    ("wrapper", "network"), in_turn(WRAPPERS, [*NETWORKS, *TOWERS])
+)
 def test_wrappers_of_whole_models(wrapper: str, network: str) -> None:
     build = {**NETWORKS, **TOWERS}[network]
     _assert_same(WRAPPERS[wrapper](build()).eval())
@@ -474,8 +474,10 @@ def test_a_block_may_be_there_twice(places: tuple[int, int]) -> None:
         torch.testing.assert_close(logits, model(images), atol=1e-4, rtol=1e-4)
 
 
-@pytest.mark.parametrize("network", NETWORKS)
-@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float64])
+@pytest.mark.parametrize(
+    ("network", "dtype"),
+    in_turn(NETWORKS, [torch.float16, torch.bfloat16, torch.float64]),
+)
 def test_a_model_of_any_precision_computes_in_fp32(
     network: str, dtype: torch.dtype
 ) -> None:
