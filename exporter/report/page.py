@@ -55,8 +55,8 @@ FILTERS = (
     ),
 )
 SHOWN_LAYERS = 4
-# Images that are seen at once; the others unfold.
-FIRST_SHOWN = 4
+# Images that are seen at once, of one method and of several; the others unfold.
+FIRST_SHOWN, FIRST_COMPARED = 4, 2
 
 
 @dataclass(frozen=True)
@@ -255,6 +255,8 @@ def write_page(path: Path, template: str, **context: Any) -> None:
     )
     environment.filters.update(words=check_words, sign=SIGNS.__getitem__)
     environment.filters.update({name: getattr(words, name) for name in FILTERS})
-    text = environment.get_template(template).render(FIRST_SHOWN=FIRST_SHOWN, **context)
+    text = environment.get_template(template).render(
+        FIRST_SHOWN=FIRST_SHOWN, FIRST_COMPARED=FIRST_COMPARED, **context
+    )
     with written_beside(path) as partial:
         partial.write_text(text, encoding="utf-8", errors="backslashreplace")

@@ -183,8 +183,10 @@ class Report:
 
     @property
     def pays(self) -> bool:
-        """Whether pruning is faster than the unpruned export, wherever that was measured."""
-        return all(at.speed_up.outcome == "faster" for at in self.batches)
+        """Whether pruning is faster than the unpruned export at the settings' batch size, and slower at none."""
+        outcomes = [at.speed_up.outcome for at in self.batches]
+        is_faster = self.speed is None or self.speed.speed_up.outcome == "faster"
+        return is_faster and "slower" not in outcomes
 
     @property
     def original(self) -> AsItCame | None:

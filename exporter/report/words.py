@@ -103,7 +103,7 @@ def preprocessing(how: Preprocessing) -> str:
 def headline(batches: Sequence[AtBatch], batch: int = 0, place: str = "") -> str:
     """Return how fast pruning makes a model, over its unpruned export, at each batch size; "" without times.
 
-    Where it is not faster, that is said first; then the batch size that the settings name.
+    Where it is slower, that is said first; then the batch size that the settings name.
 
     Args:
         batches: The times at each batch size.
@@ -111,13 +111,15 @@ def headline(batches: Sequence[AtBatch], batch: int = 0, place: str = "") -> str
         place: What ran both, where that must be said: " on …".
     """
     ordered = sorted(
-        batches, key=lambda at: (at.speed_up.outcome == "faster", at.batch != batch)
+        batches, key=lambda at: (at.speed_up.outcome != "slower", at.batch != batch)
     )
     if not ordered:
         return ""
     first, *others = ordered
     told = [f"{speed_up(first.speed_up)}{place} at batch {first.batch}"]
-    told += [f"{at.speed_up.median:.2f} × at batch {at.batch}" for at in others]
+    for at in others:
+        doubt = " (not shown)" if at.speed_up.outcome == "undecided" else ""
+        told.append(f"{at.speed_up.median:.2f} ×{doubt} at batch {at.batch}")
     return ", ".join(told)
 
 

@@ -67,8 +67,11 @@ def test_the_batch_of_the_settings_is_first_unless_pruning_does_not_pay() -> Non
     assert words.headline(fast, 8) == told
     told = "slower than the unpruned export: 0.80 × at batch 4, 1.25 × at batch 8, 2.00 × at batch 1"
     assert words.headline([*fast, slow], 8) == told
-    assert words.headline([*fast, undecided(4)], 8).startswith(
-        "not shown to be faster than the unpruned export: 1.00 × (quartiles 0.98 to 1.02) at batch 4, 1.25 ×"
+    told = "1.25 × as fast as the unpruned export at batch 8, 2.00 × at batch 1, 1.00 × (not shown) at batch 4"
+    assert words.headline([*fast, undecided(4)], 8) == told
+    assert words.headline([at(1, 5.0), undecided(8)], 8) == (
+        "not shown to be faster than the unpruned export: 1.00 × (quartiles 0.98 to 1.02) at batch 8, "
+        "2.00 × at batch 1"
     )
     assert words.headline([]) == ""
 
@@ -98,6 +101,9 @@ def test_a_stand_in_is_named_in_the_headline() -> None:
 def test_where_pruning_does_not_pay_the_sentences_begin_with_it() -> None:
     report = slower_report()
     assert not report.pays and full_report().pays and small_report().pays
+    assert not replace(report, batches=(at(1, 12.5), at(8, 5.0))).pays
+    assert not replace(report, batches=(at(1, 5.0), undecided(8))).pays
+    assert replace(report, batches=(undecided(1), at(8, 5.0))).pays
     assert words.sentences(report).startswith(
         "Slower than the unpruned export: 0.80 × at batch 8. "
         "2.00 × your model as it came: 2.50 by the export, 0.80 by pruning. −33.00 points of top-1 (95 %: −"
