@@ -55,6 +55,7 @@ def test_it_holds_package_data_and_no_tests(installed: Path) -> None:
         "exporter/bundled/digits_vit.safetensors",
         "exporter/bundled/digits_vit.json",
         "exporter/report/templates/page.html",
+        "exporter/models/forms.toml",
         "exporter/models/listed.json",
         "exporter/py.typed",
     } <= names

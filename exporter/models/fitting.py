@@ -60,7 +60,7 @@ def _changes(
 ) -> Iterator[tuple[Source, str]]:
     """Yield the changed sources to try, the likeliest first, and the words that ask for each."""
     name, kwargs = source.architecture, source.model_kwargs
-    for argument in kwargs:
+    for argument in sorted(source.requested):
         fewer = {key: value for key, value in kwargs.items() if key != argument}
         words = f"leave out {argument} of --model-kwargs"
         yield replace(source, model_kwargs=fewer), words

@@ -4,7 +4,6 @@ import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
-from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +30,12 @@ from exporter.models.huggingface.repository import (
 )
 from exporter.models.identity import CHECKPOINT, Identity, read_identity
 from exporter.models.listed import CONFIG, listed, unknown_model
-from exporter.models.provenance import REQUEST, WHOLE_PREPROCESSING, overridden
+from exporter.models.provenance import (
+    REQUEST,
+    WHOLE_PREPROCESSING,
+    overridden,
+    warn_once,
+)
 from exporter.models.request import ModelRequest
 from exporter.models.timm_arguments import WRONG_ARGUMENTS, arguments, check_texts
 from exporter.models.training_record import (
@@ -170,20 +174,20 @@ def _as_trained(
         f"{file} was trained as {trained}; {request.name} is taken (--model {trained}"
     )
     if trained and _plain(trained) != _plain(name):
-        _warn(f"{instead} takes all that is recorded)")
+        warn_once(f"{instead} takes all that is recorded)")
         return source
     if trained and "." not in name:
         name = trained
     elif trained and _tag(trained) != _tag(name):
         is_whole = False
-        _warn(f"{instead} takes its preprocessing)")
+        warn_once(f"{instead} takes its preprocessing)")
     kwargs, values = dict(record.model_kwargs), record.preprocessing
     if name.startswith(TORCHVISION) and "img_size" in kwargs:
         kwargs["image_size"] = kwargs.pop("img_size")
     recorded = {**kwargs, **values}
     for fact, value in {**request.model_kwargs, **request.preprocess}.items():
         if recorded.get(fact, meant(fact, value)) != meant(fact, value):
-            _warn(
+            warn_once(
                 f"{file}: {fact}={value} is taken; it was trained with {recorded[fact]} (leave out {fact})"
             )
     sources = source.sources
@@ -202,11 +206,6 @@ def _as_trained(
         preprocessing={**source.preprocessing, **values},
         sources=sources,
     )
-
-
-@cache  # a command resolves its model more than once
-def _warn(line: str) -> None:
-    logger.warning("%s", line)
 
 
 def _plain(name: str) -> str:
@@ -267,7 +266,7 @@ def _of_repository(repository: Repository, request: ModelRequest) -> Source:
         processed = height if height == width else (height, width)
         if kwargs["img_size"] not in (processed, [height, width]):
             size_of_model = kwargs["img_size"]
-            _warn(
+            warn_once(
                 f"{repository.root}: the model says {size_of_model} pixels, its processor {processed}: {processed} "
                 f"is used; --model-kwargs img_size={size_of_model} keeps the model's"
             )

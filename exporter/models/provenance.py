@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import Collection
+from functools import cache
 from typing import Any
 
 from exporter.core.base.records import GUESS, ModelSpec
@@ -33,6 +34,12 @@ def overridden(source: str, keys: Collection[str], by: str = REQUEST) -> str:
     if set(keys) >= WHOLE_PREPROCESSING:
         return by
     return f"{source}; {', '.join(sorted(keys))} by {by}"
+
+
+@cache  # a command resolves its model more than once
+def warn_once(line: str) -> None:
+    """Log a line that would come again."""
+    logger.warning("%s", line)
 
 
 def log_guess(spec: ModelSpec) -> None:

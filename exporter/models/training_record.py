@@ -22,6 +22,7 @@ from exporter.core.vit.spec import crop_share
 from exporter.models.class_names import NAMELESS, ClassNames, names_in, network_names
 from exporter.models.identity import CHECKPOINT, read_identity
 from exporter.models.listed import CONFIG
+from exporter.models.provenance import warn_once
 from exporter.models.request import PREPROCESS_KEYS
 from exporter.models.weights import read_entries
 
@@ -43,7 +44,9 @@ FACTS = {
     "global_pool": "gp",
     "crop_pct": "eval_crop_ratio",
     **dict.fromkeys(("patch_size", "num_heads", "act_layer", "in_chans"), ""),
-    **dict.fromkeys(("mean", "std", "interpolation", "crop_mode"), ""),
+    **dict.fromkeys(("interpolation", "crop_mode"), ""),
+    "mean": "image_mean",
+    "std": "image_std",
 }
 NAMES = {name: fact for fact, names in FACTS.items() for name in (fact, *names.split())}
 # Where keyword arguments of the network stand below such an entry, and those by which timm loads, or which do not
@@ -90,29 +93,16 @@ def training_record(
         return TrainingRecord(
             class_names=ClassNames(names, CHECKPOINT if names else "")
         )
-    config, entries = timm_config(folder or checkpoint.parent), {}
-    for key, value in read_entries(checkpoint).items():
-        if not isinstance(value, Tensor):
-            entries[key] = value
-    records = {name: _mapping(entries.get(name)) for name in ENTRIES.split()}
-    records = {"entries": entries, **records, CONFIG: config}
-    records[BEGUN_WITH] = _mapping(config.get(BEGUN_WITH))
-    facts: dict[str, Any] = {}
-    places: dict[str, str] = {}
-    for place, record in records.items():
-        for fact, value in _facts(record):
-            known = facts.setdefault(fact, value)
-            where = places.setdefault(fact, place)
-            if known != value and place != BEGUN_WITH and fact not in settled:
-                got = f"{fact}={known} in its {where}, {value} in its {place}"
-                hint = f"give the {fact} that it was trained with"
-                raise CheckpointError(checkpoint, got, "one of them", hint)
+    records = _records(checkpoint, folder or checkpoint.parent)
+    facts, places = _merged(records, checkpoint, settled)
     mode = facts.pop("input_img_mode", "RGB")
     if mode != "RGB":
         raise CheckpointError(checkpoint, f"input_img_mode={mode}", "images in RGB")
     named = names_in(records, str(checkpoint))
     if not named.names:
-        named = network_names({**records[BEGUN_WITH], **config})
+        config = records[CONFIG]
+        before = {"label_names": config.get("labels")}
+        named = network_names({**before, **records[BEGUN_WITH], **config})
     used = {place for fact, place in places.items() if fact != "architecture"}
     return TrainingRecord(
         architecture=facts.pop("architecture", ""),
@@ -125,6 +115,49 @@ def training_record(
         is_whole="architecture" in places
         and any(sign in records["args"] for sign in SIGNS),
     )
+
+
+def _records(checkpoint: Path, folder: Path) -> dict[str, Mapping[Any, Any]]:
+    """Return all records by their places, those first that are nearest to the weights."""
+    entries = {}
+    for key, value in read_entries(checkpoint).items():
+        if not isinstance(value, Tensor):
+            entries[key] = value
+    config = timm_config(folder)
+    return {
+        "entries": entries,
+        **{name: _mapping(entries.get(name)) for name in ENTRIES.split()},
+        CONFIG: config,
+        BEGUN_WITH: _mapping(config.get(BEGUN_WITH)),
+    }
+
+
+def _merged(
+    records: Mapping[str, Mapping[Any, Any]], checkpoint: Path, settled: frozenset[str]
+) -> tuple[dict[str, Any], dict[str, str]]:
+    """Return the facts of all records, and the place of each; a line says which lie too deep to be read."""
+    facts: dict[str, Any] = {}
+    places: dict[str, str] = {}
+    for place, record in records.items():
+        for fact, value in _facts(record):
+            known = facts.setdefault(fact, value)
+            where = places.setdefault(fact, place)
+            if known != value and place != BEGUN_WITH and fact not in settled:
+                got = f"{fact}={known} in its {where}, {value} in its {place}"
+                hint = f"give the {fact} that it was trained with"
+                raise CheckpointError(checkpoint, got, "one of them", hint)
+    inner = ((place, *entry) for place in records for entry in records[place].items())
+    for place, name, entry in inner:
+        if name in (*ARGUMENTS, *records):
+            continue
+        # It may be of another part of the training.
+        for fact, value in _facts(_mapping(entry)):
+            if fact not in settled and facts.get(fact) != value:
+                warn_once(
+                    f"{checkpoint}: {fact}={value} of {name} in its {place} is not read; "
+                    "give it if it is this model's"
+                )
+    return facts, places
 
 
 def recorded_name(checkpoint: Path | None) -> str:

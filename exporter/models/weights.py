@@ -33,11 +33,13 @@ from exporter.models.conversion import (
     with_own_head,
     without_shared_prefix,
 )
-from exporter.models.forms import A_CHECKPOINT, JOIN, SAVE, evidence_of, refusal
+from exporter.models.forms import A_CHECKPOINT, evidence_of, refusal
 
 logger = logging.getLogger(__name__)
 
 WHOLE = "the weights of a whole model"
+SAVE = "save its weights alone: torch.save(model.state_dict(), FILE)"
+JOIN = "join the shards first: zero_to_fp32.py of DeepSpeed, FULL_STATE_DICT of FSDP"
 
 # What readers raise on bytes that others wrote, and conversions on tensors of shapes that nobody expects.
 UNREADABLE = (
@@ -63,6 +65,8 @@ WRAPPERS = ("model_ema", "state_dict_ema", "model", "state_dict", "module")
 HEAD_BESIDE = "put them into the network, e.g. model.backbone.head = model.head, and save model.backbone alone"
 # The key of a classifier's weights, wherever a network is.
 HEAD_WEIGHT = re.compile(rf"(?:^|\.){HEAD.pattern}$")
+# Averages, which may be a list without keys.
+EMA = re.compile(r"(?:^|_)ema(?:_|$)")
 # A class in a pickle, as PyTorch's refusal of it has it.
 GLOBAL = re.compile(r"GLOBAL ([\w.]{1,100})")
 
@@ -279,7 +283,12 @@ def _log_other_sets(
     names = [
         str(key)
         for key, inner in content.items()
-        if key != name and any(weight.endswith(longest) for weight in _tensors(inner))
+        if key != name
+        and inner
+        and (
+            EMA.search(str(key))
+            or any(weight.endswith(longest) for weight in _tensors(inner))
+        )
     ]
     if names:
         text = "%s: the weights of %s are taken, not those of %s"

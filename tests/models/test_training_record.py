@@ -341,3 +341,36 @@ def test_values_that_mean_nothing_are_one_line_or_none(
         )
     except UserError as error:
         assert str(error).isprintable()
+
+
+def test_what_lies_deeper_is_a_line_where_nothing_else_says_it(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    told = {
+        "model": {"name": NAME, "act_layer": "relu"},
+        "act_layer": "gelu",
+        "data": {"crop_pct": 0.5, "img_size": 64},
+    }
+    torch.save(
+        {"model": weights(network()), "hyper_parameters": told}, tmp_path / "w.pth"
+    )
+    exporter.load_model(request_for("named", tmp_path / "w.pth", {}))
+    lines = [line for line in caplog.messages if "is not read" in line]
+    assert [line.partition(": ")[2].partition(";")[0] for line in lines] == [
+        "act_layer=relu of model in its hyper_parameters is not read",
+        "crop_pct=0.5 of data in its hyper_parameters is not read",
+    ]
+
+
+def test_the_config_that_timm_wrote_before(tmp_path: Path) -> None:
+    """All in one dictionary, the names of classes as `labels`."""
+    facts = {**PREPARED, "input_size": [3, 16, 16], "num_classes": 3, "labels": CLASSES}
+    (tmp_path / "config.json").write_text(json.dumps({"architecture": NAME, **facts}))
+    model = network()
+    save_file(weights(model), tmp_path / "model.safetensors")
+    kwargs = {**NO_SIZE, "num_heads": 3}
+    vit = exporter.load_model(ModelRequest(str(tmp_path), model_kwargs=kwargs))
+    made = vit.spec.preprocessing
+    assert {key: getattr(made, key) for key in PREPARED} == PREPARED
+    assert vit.spec.class_names == CLASSES and made.input_size == (3, 16, 16)
+    assert vit.spec.sources.preprocessing == "config.json of the checkpoint"

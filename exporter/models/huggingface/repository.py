@@ -10,7 +10,7 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from functools import cache, cached_property
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +31,6 @@ from exporter.core.base.errors import (
 from exporter.core.base.files import has_file, is_path
 from exporter.core.base.records import GUESS
 from exporter.models.class_names import ClassNames, config_names
-from exporter.models.forms import ADAPTER
 from exporter.models.hub import hub_or_cache
 from exporter.models.huggingface.instances import load_instance
 from exporter.models.huggingface.keys import UNUSED
@@ -47,8 +46,12 @@ from exporter.models.huggingface.preprocessing import (
     usual_preprocessing,
 )
 from exporter.models.listed import CONFIG
+from exporter.models.provenance import warn_once
+from exporter.models.training_record import NAMES
 
 ADAPTER_CONFIG = "adapter_config.json"
+UNKNOWN = "it is not known whether an adapter belongs to these weights"
+ADAPTER = "an adapter of PEFT that is not merged"
 # What may have an image processor, and the text that tells that it has one.
 PROCESSOR_FILES = {
     "preprocessor_config.json": "",
@@ -144,6 +147,12 @@ class Repository:
         if config.model_type == TIMM:
             hint = f"hf download {self.root} --local-dir FOLDER, then --model FOLDER"
             raise ModelError(self.root, "a model of timm's", "its folder", hint)
+        read = type(config)().to_dict()
+        for key, value in config.to_dict().items():
+            if key in NAMES and key not in read:
+                warn_once(
+                    f"{self.root}: {key}={value} of its config is not read by a {config.model_type}; correct it"
+                )
         return config
 
     def load_weights(self, network: nn.Module) -> nn.Module:
@@ -286,13 +295,7 @@ def ask_for_adapter(root: str) -> None:
         hf_hub_download(root, ADAPTER_CONFIG, revision=commit)
     require_whole(root)
     if _is_unknown(root, ADAPTER_CONFIG):
-        _log_unknown(root)
-
-
-@cache  # a process may load its model many times
-def _log_unknown(root: str) -> None:
-    text = "%s: read from the cache, without the hub, it is not known whether an adapter belongs to these weights"
-    logger.warning(text, root)
+        warn_once(f"{root}: read from the cache, without the hub, {UNKNOWN}")
 
 
 def _is_folder(root: str) -> bool:

@@ -33,6 +33,7 @@ from exporter.models.huggingface import repository
 from exporter.models.huggingface.repository import repository_of
 from exporter.models.identity import Identity
 from exporter.models.networks import Source, create, identity_of, source_of
+from exporter.models.provenance import warn_once
 from exporter.models.registry import describe, load
 from exporter.models.request import ModelRequest
 from tests.models.huggingface.saved import KINDS, answer, make, save
@@ -525,7 +526,7 @@ def test_of_a_cached_id_the_hub_is_asked_once_for_an_adapter(
 def test_without_the_hub_a_line_says_once_that_an_adapter_is_not_known(
     cache: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    repository._log_unknown.cache_clear()
+    warn_once.cache_clear()
     saved(cache, "vit")
     known_absent(cache, *repository.PROCESSOR_FILES)
     for _ in range(2):
@@ -542,3 +543,15 @@ def test_of_a_folder_nothing_is_asked(
     monkeypatch.setattr(repository, "hf_hub_download", None)
     load(ModelRequest(str(tmp_path / "mine")))
     assert UNKNOWN not in caplog.text
+
+
+@pytest.mark.parametrize("key", ["num_heads", "img_size", "image_mean", "global_pool"])
+def test_a_key_that_the_library_does_not_read_is_a_line(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, key: str
+) -> None:
+    saved(tmp_path, "vit")
+    config = json.loads((tmp_path / "config.json").read_text())
+    (tmp_path / "config.json").write_text(json.dumps({**config, key: 6}))
+    describe(ModelRequest(str(tmp_path)))
+    line = f"{tmp_path}: {key}=6 of its config is not read by a vit; correct it"
+    assert caplog.messages.count(line) == 1
