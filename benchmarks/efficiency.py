@@ -23,6 +23,7 @@ from exporter.core.base.targets import ONNXRUNTIME
 from exporter.core.base.tensor_names import IMAGES
 from exporter.core.lower.pipeline import lower
 from exporter.data.batches import noise
+from exporter.engines.choice import RunSettings
 from exporter.measure.batch_sweep import BenchSettings
 from exporter.serve.bench import bench
 
@@ -66,14 +67,13 @@ def _options() -> argparse.Namespace:
 
 def _measure(model: str, batch: int, options: argparse.Namespace, place: Path) -> None:
     files = _exported(model, options)
-    settings = BenchSettings(
-        batches=(batch,), rounds=options.rounds, threads=options.threads
-    )
+    settings = BenchSettings(batches=(batch,), rounds=options.rounds)
     save_json(
         bench(
             read_pair(files),
             {IMAGES: noise(deit(model).spec, "float32", batch)},
             settings,
+            runtime=RunSettings(threads=options.threads),
         ),
         place,
     )

@@ -29,7 +29,6 @@ if TYPE_CHECKING:
     from exporter.jobs.inspect import inspect_artefact
     from exporter.jobs.predicting import models_at as models_at
     from exporter.jobs.predicting import torch_models as torch_models
-    from exporter.jobs.recipe import EvalSettings as EvalSettings
     from exporter.jobs.recipe import Images as Images
     from exporter.jobs.recipe import Lowering as Lowering
     from exporter.jobs.recipe import Measuring as Measuring
@@ -45,6 +44,7 @@ if TYPE_CHECKING:
     from exporter.jobs.steps import prune as prune
     from exporter.jobs.steps import save as save
     from exporter.measure.batch_sweep import BenchSettings as BenchSettings
+    from exporter.measure.settings import EvalSettings as EvalSettings
     from exporter.models.request import ModelRequest as ModelRequest
     from exporter.training.settings import FinetuneSettings as FinetuneSettings
     from exporter.training.settings import preset_values as preset_values
@@ -72,7 +72,8 @@ _PLACES = {
     "core.base.vocabulary": ("InputKind", "Layout", "Method", "Precision"),
     "jobs.predicting": ("models_at", "torch_models"),
     "core.base.progress": ("CallbackStages", "Stages"),
-    "jobs.recipe": ("EvalSettings", "Images", "Lowering", "Measuring", "Recipe"),
+    "measure.settings": ("EvalSettings",),
+    "jobs.recipe": ("Images", "Lowering", "Measuring", "Recipe"),
     "jobs.steps": (
         "bench",
         "calibrate",

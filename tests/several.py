@@ -22,7 +22,7 @@ from exporter.data.images import list_images
 from exporter.jobs.evaluate import evaluate_models
 from exporter.jobs.opened import open_recipe
 from exporter.jobs.predicting import torch_models
-from exporter.jobs.recipe import EvalSettings
+from exporter.measure.settings import EvalSettings
 from exporter.models.registry import trainable
 from exporter.processes import processes
 from exporter.training.data import TrainBatches

@@ -53,7 +53,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     text = "File with the images. Default: reference.npz beside the pruned model."
     add_file(parser, "--reference", text)
     add_flags(parser, BenchSettings)
-    add_flags(parser, RunSettings, ("runtime", "plugin"))
+    add_flags(parser, RunSettings)
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -150,8 +150,8 @@ def _lines(result: Bench) -> Iterator[str]:
         threads = (
             f"{hardware.usable_cpus} threads (a quota of {hardware.cpu_quota:g} CPUs)"
         )
-    if settings.threads:
-        threads = f"{settings.threads} threads"
+    if hardware.threads:
+        threads = f"{hardware.threads} threads"
     if hardware.cpus:
         cpus = f"CPUs {','.join(map(str, hardware.cpus))}"
     versions = ", ".join(

@@ -15,9 +15,7 @@ from exporter.cli.flags import (
     add_file,
     add_out,
     add_recipe,
-    add_training,
     recipe_of,
-    training_of,
 )
 from exporter.cli.output import (
     RichStages,
@@ -28,6 +26,7 @@ from exporter.cli.output import (
 )
 from exporter.cli.parser import add_common
 from exporter.cli.setting_flags import add_flags, from_flags
+from exporter.cli.training_flags import TRAINING_TABLES, add_training, training_of
 from exporter.core.base.errors import RecipeError
 from exporter.core.base.progress import SILENT, Stages
 from exporter.depth.plan import ChoiceSettings, DepthPlan
@@ -75,7 +74,7 @@ def run(arguments: argparse.Namespace) -> int:
 def _add_choose(actions: Any) -> None:
     summary = "Train to find which units to remove within a budget, and remove them."
     action = add_action(actions, "choose", summary, *CHOOSE)
-    add_recipe(action, trains=True)
+    add_recipe(action, TRAINING_TABLES)
     add_flags(action, Recipe, (*MODEL_FLAGS, "images", "eval_images"))
     # None is a number only where it is given.
     add_flags(

@@ -25,8 +25,9 @@ from exporter.cli.setting_flags import add_flags, from_flags
 from exporter.core.base.errors import RecipeError
 from exporter.engines.choice import RunSettings
 from exporter.jobs.network import Network
-from exporter.jobs.recipe import EvalSettings, Recipe
+from exporter.jobs.recipe import Recipe
 from exporter.measure.loss import PairResult
+from exporter.measure.settings import EvalSettings
 from exporter.processes import processes
 from exporter.report import words
 

@@ -14,10 +14,8 @@ from exporter.cli.flags import (
     add_file,
     add_out,
     add_recipe,
-    add_training,
     recipe_of,
     show_dry_run,
-    training_of,
 )
 from exporter.cli.output import (
     RichStages,
@@ -30,6 +28,7 @@ from exporter.cli.output import (
 )
 from exporter.cli.parser import Parser
 from exporter.cli.setting_flags import add_flags
+from exporter.cli.training_flags import TRAINING_TABLES, add_training, training_of
 from exporter.jobs.checks import check_finetune
 from exporter.jobs.network import Network, check_weights
 from exporter.jobs.recipe import Recipe
@@ -53,7 +52,7 @@ DEFAULT_PRESET = "paper"
 
 def add_arguments(parser: Parser) -> None:
     """Declare the flags."""
-    add_recipe(parser, trains=True)
+    add_recipe(parser, TRAINING_TABLES)
     images = ("images", "max_images", "eval_images")
     add_flags(
         parser,

@@ -1,4 +1,4 @@
-"""What verbs share: groups of flags, the recipe and the training settings of flags, `--dry-run`."""
+"""What verbs share: groups of flags, the recipe of flags, `--dry-run`."""
 
 import argparse
 from collections.abc import Iterable, Iterator, Mapping
@@ -6,20 +6,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from exporter.cli.output import print_lines, print_table, schedule_words, show
-from exporter.cli.parser import Parser
 from exporter.cli.setting_flags import (
     SET,
     SetAction,
-    add_flags,
     flag_of,
-    from_flags,
     tables_from_flags,
 )
 from exporter.core.base.errors import RecipeError
 from exporter.core.base.records import Schedule
-from exporter.core.base.settings import fields_of, homes_of, sections_of
-from exporter.jobs.recipe import TRAINING, Recipe, over, read_recipe, read_training
-from exporter.training.settings import PRESETS, FinetuneSettings, preset_values
+from exporter.core.base.settings import Settings, fields_of, homes_of, sections_of
+from exporter.jobs.recipe import Recipe, over, read_recipe
 
 if TYPE_CHECKING:
     from exporter.jobs.opened import DryRun
@@ -31,6 +27,7 @@ IMAGE_FLAGS = ("images", "class_map", "max_images")
 AMOUNT_FLAGS = ("rho", "mac_reduction", "rates", "schedule")
 SCHEDULE_FLAGS = ("method", "counts", "scorer", "reduce")
 MEASURING_FLAGS = ("target", "input_kind", "batch", "rounds")
+NO_TABLES: Mapping[str, type[Settings]] = {}
 
 
 def add_action(actions: Any, name: str, summary: str, *examples: str) -> Any:
@@ -59,9 +56,13 @@ def add_folder(parser: Any, nargs: str | None = None) -> None:
     parser.add_argument("folder", type=Path, nargs=nargs, help=text)
 
 
-def add_recipe(parser: Any, *, trains: bool = False) -> None:
-    """Declare the flag of a file with settings, and that of a single one, which also take those without a flag."""
-    tables = {**sections_of(Recipe), **({TRAINING: FinetuneSettings} if trains else {})}
+def add_recipe(parser: Any, more: Mapping[str, type[Settings]] = NO_TABLES) -> None:
+    """Declare the flag of a file with settings, and that of a single one, which also take those without a flag.
+
+    `more` are the tables of the file beside those of a recipe.
+    """
+    tables = {**sections_of(Recipe), **more}
+    parser.set_defaults(tables=tables)
     keys = []
     for name, settings in sections_of(Recipe).items():
         without = [
@@ -102,44 +103,8 @@ def recipe_key(flag: str, arguments: argparse.Namespace) -> str:
     name = (
         flag.partition("=")[0].removeprefix("--").removeprefix("no-").replace("-", "_")
     )
-    homes = homes_of(sections_of(Recipe), name) if "recipe" in arguments else []
-    if not homes and "preset" in arguments:
-        homes = homes_of({TRAINING: FinetuneSettings}, name)
+    homes = homes_of(arguments.tables, name) if "tables" in arguments else []
     return " or ".join(f"{SET} {table}.{key}=…" for table, key in homes)
-
-
-def add_training(parser: Parser, preset: str) -> None:
-    """Add a flag for the preset and, in a group of their own, for what is often set beside it."""
-    parser.add_argument(
-        "--preset", default=preset, metavar=f"{{{','.join(PRESETS)}}}",
-        help="How to train: paper as in the paper of STAR, short for 5 epochs at a higher learning rate. The table "
-        f"[training] of a recipe replaces single values, e.g. ema_decay = 0.999. Default: {preset}.",
-    )  # fmt: skip
-    add_flags(
-        parser.group("training"),
-        FinetuneSettings,
-        defaults=PRESETS[preset],
-        table=TRAINING,
-    )
-
-
-def training_of(arguments: argparse.Namespace, recipe: Recipe) -> FinetuneSettings:
-    """Return the settings of the flags, over those of the recipe's table `training`, over those of the preset."""
-    table = (
-        {}
-        if arguments.recipe is None
-        else read_training(arguments.recipe, FinetuneSettings)
-    )
-    augments = "augment" in table or f"{TRAINING}.augment" in arguments
-    model = recipe.model
-    start = preset_values(
-        arguments.preset,
-        model.name or None,
-        model.checkpoint,
-        own_augmentation=not augments,
-    )
-    base = {**start, "seed": recipe.images.seed, **table}
-    return from_flags(FinetuneSettings, arguments, base, TRAINING)
 
 
 def add_dry_run(parser: argparse.ArgumentParser) -> None:

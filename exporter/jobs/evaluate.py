@@ -33,11 +33,11 @@ from exporter.jobs.predicting import (
     predict_models,
     torch_model,
 )
-from exporter.jobs.recipe import EvalSettings
 from exporter.measure.accuracy import Accuracy, Predictions
 from exporter.measure.class_order import class_order
 from exporter.measure.likeness import Agreement, Deviations, compare_vectors
 from exporter.measure.loss import PairResult, compare_predictions
+from exporter.measure.settings import EvalSettings
 
 if TYPE_CHECKING:
     from torch import nn

@@ -14,8 +14,9 @@ from exporter.data.source import class_mismatch, open_source
 from exporter.jobs.checks import HELD_OUT_IMAGES
 from exporter.jobs.network import Network
 from exporter.jobs.predicting import EvalModel, predict_models, torch_model
-from exporter.jobs.recipe import BATCH, Images, needed
+from exporter.jobs.recipe import Images, needed
 from exporter.measure.accuracy import Predictions
+from exporter.measure.settings import BATCH
 from exporter.processes import processes
 from exporter.training.checkpoint import Score
 from exporter.training.data import TrainBatches

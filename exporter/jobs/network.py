@@ -24,7 +24,8 @@ from exporter.core.schedule.policy import Need, Policy, check_needs
 from exporter.core.schedule.prune import AMOUNTS, OF_STRETCHED, SCORING, Prune
 from exporter.data.class_map import MAP_HINT
 from exporter.data.images import ImageFolder, check_readable, sample
-from exporter.jobs.recipe import A_MODEL, BATCH, Measuring, Recipe, needed
+from exporter.jobs.recipe import A_MODEL, Measuring, Recipe, needed
+from exporter.measure.settings import BATCH
 from exporter.models.identity import read_identity
 from exporter.models.request import ModelRequest
 from exporter.training.pruned_checkpoint import Pruning, read_pruning

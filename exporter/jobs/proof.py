@@ -35,7 +35,6 @@ from exporter.engines.settings import BuildSettings
 from exporter.engines.trtexec import folder_lines
 from exporter.jobs import steps
 from exporter.jobs.predicting import EvalModel, embed_models, predict_models
-from exporter.jobs.recipe import BATCH
 from exporter.jobs.variant import Variant
 from exporter.measure.accuracy import Accuracy
 from exporter.measure.batch_sweep import (
@@ -46,6 +45,7 @@ from exporter.measure.batch_sweep import (
 )
 from exporter.measure.likeness import compare_vectors
 from exporter.measure.loss import compare_predictions
+from exporter.measure.settings import BATCH
 from exporter.processes import Processes
 from exporter.report.page import Picture, drawn
 from exporter.report.record import (

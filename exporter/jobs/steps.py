@@ -41,6 +41,7 @@ from exporter.data.images import ImageFolder
 from exporter.data.pixels import check_normalised, images_in
 from exporter.data.source import images_at
 from exporter.depth.checkpoint import load_vit
+from exporter.engines.choice import RunSettings
 from exporter.jobs.recipe import A_MODEL, Lowering, needed
 from exporter.measure.batch_sweep import BenchSettings
 from exporter.measure.class_order import names_on
@@ -345,6 +346,7 @@ def bench(
     images: AnyImages | Mapping[str, Array],
     settings: BenchSettings | None = None,
     *,
+    runtime: RunSettings | None = None,
     stages: Stages = SILENT,
 ) -> Bench:
     """Measure a dense and a pruned file, interleaved, on their target's runtime.
@@ -353,7 +355,8 @@ def bench(
         dense: The file of the dense model.
         pruned: The file of the pruned one.
         images: Real images; for a-STAR the arrays of an export folder's reference.npz.
-        settings: Batch sizes, rounds, threads.
+        settings: Batch sizes, rounds.
+        runtime: What runs them, with how many threads; by default their target's.
         stages: Shows progress.
 
     Raises:
@@ -364,7 +367,8 @@ def bench(
     artefact, reference = models.pruned, images
     if not isinstance(reference, Mapping):
         reference = {IMAGES: array_of(reference, artefact.spec, artefact.input_kind)}
-    return bench_pair(models, reference, settings or BenchSettings(), stages)
+    settings = settings or BenchSettings()
+    return bench_pair(models, reference, settings, stages, runtime=runtime)
 
 
 def folder_of(

@@ -22,10 +22,8 @@ from exporter.core.base.settings import (
     Natural,
     Positive,
     Settings,
-    Threads,
     option,
 )
-from exporter.core.base.shared_settings import threads_option
 from exporter.core.base.tensor_names import CONTEXT, IMAGES, Array
 from exporter.core.schedule.macs import MacCount
 from exporter.core.verify.onnxruntime_runner import Kernel
@@ -51,7 +49,7 @@ Rounds = Annotated[
 
 @dataclass(frozen=True, kw_only=True)
 class BenchSettings(Settings):
-    """Batch sizes, rounds, threads and optional measurements of a benchmark."""
+    """Batch sizes, rounds and optional measurements of a benchmark."""
 
     batches: BatchSizes = option(
         (1, 4, 8, 32), "Batch sizes to measure, e.g. 1,8,32.", group="measurement"
@@ -62,7 +60,6 @@ class BenchSettings(Settings):
     warmup: Natural = option(
         WARMUP_ROUNDS, "Untimed rounds before the timed ones.", group="advanced"
     )
-    threads: Threads = threads_option()
     gpu_time: bool = option(
         True,
         "With engines, also measure GPU time, by trtexec or tensorrt_rtx on PATH.",

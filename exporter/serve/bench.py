@@ -111,7 +111,7 @@ def bench(
     `reference` has `images` [n, 3, H, W], as the models take them, and the patches that an a-STAR model keeps
     of each. The runtime is by default the target's; TensorRT takes the engines in the folder of the files.
     """
-    runtime = runtime or RunSettings(threads=settings.threads)
+    runtime = runtime or RunSettings()
     pruned, images = models.pruned, reference[IMAGES]
     program = runtime_for(pruned.target, runtime)
     with stages.stage("models"):
@@ -138,7 +138,7 @@ def bench(
         macs=Pair(macs.dense.total, macs.pruned.total),
         batches=batches,
         settings=settings,
-        hardware=environment(settings.threads),
+        hardware=environment(runtime.threads),
         gpu=gpu,
         built=_any(engines).manifest.built if engines is not None and gpu else None,
         gpu_failure=failure,
@@ -178,7 +178,7 @@ def _by_host(  # noqa: PLR0917  (all of them are measured with)
     }
     if sliced.model is not None:
         runners["sliced"] = OnnxRuntimeRunner(
-            sliced.model, name="the sliced model", threads=settings.threads
+            sliced.model, name="the sliced model", threads=runtime.threads
         )
     batches = ", ".join(map(str, settings.batches))
     with stages.stage(f"throughput, batches {batches}") as advance:
@@ -187,7 +187,7 @@ def _by_host(  # noqa: PLR0917  (all of them are measured with)
     if not on_cpu:
         return tuple(measured)
     with stages.stage("profile"):
-        return _profiled(measured, models, images, settings.threads, sliced.selection)
+        return _profiled(measured, models, images, runtime.threads, sliced.selection)
 
 
 def _profiled(

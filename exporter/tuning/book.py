@@ -25,10 +25,10 @@ from exporter.core.verify.reference import image_cost, mean_useful_macs
 from exporter.data.images import ImageFolder, listing_sha256
 from exporter.jobs.network import Network
 from exporter.jobs.predicting import predict_models
-from exporter.jobs.recipe import BATCH
 from exporter.jobs.variant import Variant, lowered_together
 from exporter.measure.batch_sweep import filled_batch
 from exporter.measure.benchmark import throughput
+from exporter.measure.settings import BATCH
 from exporter.processes import processes
 from exporter.tuning.choice import Timed
 

@@ -8,9 +8,10 @@ from typing import Any
 import pytest
 
 from exporter.cli import compile  # noqa: A004
-from exporter.cli.flags import add_recipe, add_training, recipe_of, training_of
+from exporter.cli.flags import add_recipe, recipe_of
 from exporter.cli.main import build_parser
 from exporter.cli.parser import Parser
+from exporter.cli.training_flags import add_training, training_of
 from exporter.core.schedule.prune import Prune
 from exporter.jobs.recipe import Images, Recipe
 from exporter.training.settings import PRESETS, FinetuneSettings

@@ -11,9 +11,10 @@ import tomli_w
 from hypothesis import given
 from hypothesis import strategies as st
 
-from exporter.cli.flags import add_recipe, add_training, recipe_of, training_of
+from exporter.cli.flags import add_recipe, recipe_of
 from exporter.cli.parser import Parser
 from exporter.cli.setting_flags import add_flags
+from exporter.cli.training_flags import TRAINING_TABLES, add_training, training_of
 from exporter.core.base.errors import RecipeError
 from exporter.core.base.settings import Field, fields_of, sections_of
 from exporter.jobs.recipe import TRAINING, Recipe
@@ -75,7 +76,7 @@ def words_of(place: str, value: Any) -> list[str]:
 @cache
 def parser() -> Parser:
     trains = Parser()
-    add_recipe(trains, trains=True)
+    add_recipe(trains, TRAINING_TABLES)
     add_flags(trains, Recipe, ("rates", "rho", "mac_reduction"))
     add_training(trains, "paper")
     return trains

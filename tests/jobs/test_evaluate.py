@@ -26,8 +26,8 @@ from exporter.jobs.evaluate import (
     save_disagreements,
 )
 from exporter.jobs.predicting import EvalModel
-from exporter.jobs.recipe import EvalSettings
 from exporter.measure.accuracy import Accuracy, Predictions
+from exporter.measure.settings import EvalSettings
 from tests.fakes import NumpyRunner
 from tests.shards import write_shard
 from tests.vits import make_vit

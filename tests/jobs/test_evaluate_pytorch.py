@@ -27,7 +27,7 @@ from exporter.engines.choice import on_this_cpu
 from exporter.jobs import steps
 from exporter.jobs.evaluate import evaluate_models
 from exporter.jobs.predicting import lowered_model, predict_models, torch_models
-from exporter.jobs.recipe import EvalSettings
+from exporter.measure.settings import EvalSettings
 from exporter.models.registry import load
 from exporter.models.request import ModelRequest
 from tests.digits import digits

@@ -78,10 +78,10 @@ def test_the_chain(
     assert parity.passed
     assert repr(parity).startswith("<ParityReport onnxruntime-fp32")
     assert len(repr(parity)) < 200
-    settings = exporter.BenchSettings(
-        batches=(1,), rounds=LEAST_ROUNDS, warmup=0, threads=1
-    )
-    told = exporter.bench(str(paths[0]), paths[1], images, settings)
+    settings = exporter.BenchSettings(batches=(1,), rounds=LEAST_ROUNDS, warmup=0)
+    alone = exporter.RunSettings(threads=1)
+    told = exporter.bench(str(paths[0]), paths[1], images, settings, runtime=alone)
+    assert told.hardware.threads == 1
     assert (told.model, told.macs.pruned < told.macs.dense) == ("mine", True)
     shown = [repr(each) for each in (vit, calibration, pruned, dense)]
     assert shown == [

@@ -33,7 +33,7 @@ from tests.engines.fake_trtexec import install_trtexec
 from tests.fakes import NumpyRunner
 from tests.folders import write_engines, write_folder
 
-SETTINGS = BenchSettings(batches=(1, 2), rounds=5, warmup=0, threads=1)
+SETTINGS = BenchSettings(batches=(1, 2), rounds=5, warmup=0)
 
 
 @pytest.fixture(autouse=True)
