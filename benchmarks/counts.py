@@ -1,12 +1,13 @@
 r"""Compare the ways to merge at equal multiply-adds: points lost, divergence, and time. Markdown on stdout.
 
     python benchmarks/counts.py --images cifar_vit=cifar10/test digits_vit=build/digits/held_out \
-        --ways tome:constant matching:stretched matching:stretched:1 --shares 0.2 0.4 0.6 0.7 --rounds 20
+        --ways tome matching matching:1 matching:1,2,3,4,5 --shares 0.2 0.4 0.6 0.7 --rounds 20
 
-A way is a method, its counts, their exponent and whether embedded patches merge, by default as the share says. The
-counts "diffrate" are those that DiffRate published for DeiT-S, by share of the depth, scaled to save the share.
-Shares are of the multiply-adds of the model as its owner runs it (`ModelSpec.as_it_came`). All see the same images.
-Times are of ONNX Runtime, one thread, batch 8, in turns with the dense model.
+A way is a method, and of matching also how many layers merge or which ones do, with the same rate in each, by
+default as the share says. "matching:diffrate" has the counts that DiffRate published for DeiT-S, by share of the
+depth, scaled to save the share. Shares are of the multiply-adds of the model as its owner runs it
+(`ModelSpec.as_it_came`). All see the same images. Times are of ONNX Runtime, one thread, batch 8, in turns with the
+dense model.
 """
 
 import argparse
@@ -25,7 +26,6 @@ from exporter.core.base.tensor_names import IMAGES
 from exporter.core.base.vocabulary import Method
 from exporter.core.lower.pipeline import lower
 from exporter.core.prune.pruned_vit import PrunedViT
-from exporter.core.schedule.methods import METHODS
 from exporter.core.schedule.plan import keep_everything, schedule_of
 from exporter.core.schedule.policy import resolve
 from exporter.core.schedule.prune import Prune
@@ -41,12 +41,15 @@ from exporter.measure.benchmark import ratio_of, throughput
 from exporter.models.request import ModelRequest
 
 HEADER = """\
-| saved | method, counts | patches left | points lost | 95 % | divergence | 95 % | time | quartiles |
+| saved | method | patches left | points lost | 95 % | divergence | 95 % | time | quartiles |
 |---|---|---|---|---|---|---|---|---|"""
 
 # Tokens of 197 behind each layer of DeiT-S at 2.3 of 4.6 GMACs (DiffRate, Chen et al., ICCV 2023; `merge_kept_num`
 # in compression_rate.json of OpenGVLab/DiffRate). What DiffRate drops by attention, a way here merges.
 DIFFRATE = (197, 180, 156, 127, 109, 98, 80, 66, 52, 37, 31, 3)
+
+# Of layers that all have the same one, the share sets it.
+ANY_RATE = 0.5
 
 Array = np.ndarray[Any, Any]
 
@@ -73,16 +76,15 @@ def variants(network: Network, share: float, ways: Sequence[str]) -> dict[str, V
     """Return each way that reaches this share, as is and, where images are given, refitted as `compile` does."""
     planned = {}
     for way in ways:
-        method, shape, *details = way.split(":")
+        method, _, detail = way.partition(":")
         settings = Prune(method=Method(method), mac_reduction=share)
-        if shape == "diffrate":
+        if detail == "diffrate":
             settings = replace(settings, rates=diffrate(network.vit.spec.depth))
-        else:
-            settings = replace(settings, counts=shape)
-        if details:
-            exponent = float(details[0])
-            early = "early" in details
-            settings = replace(settings, exponent=exponent, merge_embedded=early)
+        elif "," in detail:
+            layers = map(int, detail.split(","))
+            settings = replace(settings, rates=dict.fromkeys(layers, ANY_RATE))
+        elif detail:
+            settings = replace(settings, merges=int(detail))
         name, policy = way.replace(":", ", "), resolve(settings)
         try:
             schedule_of(policy, network.vit.spec)
@@ -171,15 +173,13 @@ def main() -> None:
 
 
 def _options() -> argparse.Namespace:
-    shapes = [(name, METHODS[name].counts) for name in (Method.MATCHING, Method.TOME)]
-    ways = [f"{name}:{shape}" for name, counts in shapes for shape in counts]
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     add = parser.add_argument
     folders: Any = {"nargs": "+", "metavar": "MODEL=FOLDER"}
     add("--images", required=True, help="Labelled images.", **folders)
     shares = [0.2, 0.4, 0.6]
     add("--shares", nargs="+", type=float, default=shares, help="Shares to save.")
-    way = "METHOD:COUNTS[:EXPONENT[:early]]"
+    ways, way = ["matching", "tome"], "METHOD[:MERGES|:LAYER,LAYER,...|:diffrate]"
     add("--ways", nargs="+", default=ways, metavar=way, help="Ways.")
     refit = "Images to refit each way on, too, without labels."
     add("--refit", default=[], help=refit, **folders)

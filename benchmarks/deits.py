@@ -12,7 +12,6 @@ from exporter.core.base.large_onnx import save_onnx
 from exporter.core.base.records import Schedule
 from exporter.core.base.vocabulary import Layout, Method
 from exporter.core.prune.pruned_vit import PrunedViT
-from exporter.core.schedule.methods import ACS
 from exporter.core.schedule.plan import (
     keep_everything,
     schedule_of,
@@ -80,7 +79,7 @@ def schedule(
 ) -> Schedule:
     """Plan a schedule of the method, with token counts rounded up to a multiple of `round_to`."""
     policy = resolve(Prune(scorer, round_to=round_to, method=method, reduce=reduce))
-    if policy.counts == ACS:
+    if policy.curve is None:
         return star_schedule(deit(name).spec, _ACS[name], rho, policy)
     return shape_schedule(deit(name).spec, rho, policy)
 

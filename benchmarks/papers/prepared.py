@@ -17,7 +17,7 @@ from exporter.core.base.records import Schedule
 from exporter.core.base.vocabulary import Method
 from exporter.core.prune.pruned_vit import PrunedViT
 from exporter.core.schedule.macs import dense_macs, schedule_macs
-from exporter.core.schedule.methods import ACS, METHODS, scorer_named
+from exporter.core.schedule.methods import METHODS, scorer_named
 from exporter.core.schedule.plan import (
     keep_everything,
     manual_schedule,
@@ -99,7 +99,7 @@ class Prepared:
         """The calibration; None where the way needs none."""
         scored = scorer_named(self.way.scorer).calibrated
         from_number = self.way.rho is not None or self.way.saves is not None
-        follows_acs = from_number and METHODS[self.method].counts[0] == ACS
+        follows_acs = from_number and METHODS[self.method].curve is None
         if not (follows_acs or (self.way.drops_patches and scored)):
             return None
         # Training goes on with the linear layers apart, and merged ones compute the same.

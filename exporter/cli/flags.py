@@ -25,7 +25,7 @@ MODEL_FLAGS = ("model", "checkpoint", "model_kwargs", "device")
 OUTPUT_FLAGS = ("outputs",)
 IMAGE_FLAGS = ("images", "class_map", "max_images")
 AMOUNT_FLAGS = ("rho", "mac_reduction", "rates", "schedule")
-SCHEDULE_FLAGS = ("method", "counts", "scorer", "reduce")
+SCHEDULE_FLAGS = ("method", "merges", "scorer", "reduce")
 MEASURING_FLAGS = ("target", "input_kind", "batch", "rounds")
 NO_TABLES: Mapping[str, type[Settings]] = {}
 

@@ -29,7 +29,6 @@ from exporter.core.base.records import ModelSpec
 from exporter.core.base.vocabulary import Method
 from exporter.core.schedule.checks import log_oddities
 from exporter.core.schedule.macs import dense_macs, schedule_macs
-from exporter.core.schedule.methods import ACS
 from exporter.core.schedule.plan import schedule_of
 from exporter.core.schedule.policy import Need, Policy
 from exporter.jobs.network import Network
@@ -141,10 +140,10 @@ def _opened(recipe: Recipe) -> "Start":
 def _check_sources(policy: Policy, calibration: Path | None, acs: Path | None) -> None:
     """Raise RecipeError unless ACS has one source where rates follow from it, and no file of its own elsewhere."""
     given = {"--acs": acs is not None, "--calibration": calibration is not None}
-    if acs is not None and policy.counts != ACS:
+    if acs is not None and policy.curve is not None:
         raise RecipeError(
             "plan",
-            f"--acs for {policy.name}",
+            f"--acs for {policy.method}",
             "no ACS",
             "its rates follow from rho alone",
         )

@@ -42,7 +42,7 @@ from exporter.tuning.choice import (
     images_needed,
 )
 from exporter.tuning.recipes import check_named, check_search, recipes_with
-from exporter.tuning.ways import OWN
+from exporter.tuning.ways import AXES, OWN
 
 EXAMPLES = (
     "star-export tune --model digits_vit --images train/ --eval-images val/ --max-drop 1 --out build/tune",
@@ -56,7 +56,7 @@ SPREAD = True
 RESUMES = True
 # More images to measure on than other verbs take, since half of them judge, and fewer to calibrate on.
 DEFAULTS = {"images": {"max_eval_images": 4000}, "calibrate": {"max_images": 128}}
-PINS = ("method", "scorer", "reduce", "counts", "alpha", "rho", "mac_reduction")
+PINS = (*AXES, "rho", "mac_reduction")
 
 COLUMNS = (
     "model",

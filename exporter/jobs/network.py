@@ -21,7 +21,7 @@ from exporter.core.base.targets import Target
 from exporter.core.base.tensor_names import Array
 from exporter.core.base.vocabulary import InputKind
 from exporter.core.schedule.policy import Need, Policy, check_needs
-from exporter.core.schedule.prune import AMOUNTS, OF_STRETCHED, SCORING, Prune
+from exporter.core.schedule.prune import AMOUNTS, SCORING, Prune
 from exporter.data.class_map import MAP_HINT
 from exporter.data.images import ImageFolder, check_readable, sample
 from exporter.jobs.recipe import A_MODEL, Measuring, Recipe, needed
@@ -351,7 +351,7 @@ def _restored(recipe: Recipe, *, restore: bool) -> Pruning | None:
     if recipe.model.recalibrate:
         logger.warning("%s is not pruned as it was trained, with %s", file, trained)
         return None
-    for name in (*AMOUNTS, "calibration", "counts", *OF_STRETCHED, "refit", *SCORING):
+    for name in (*AMOUNTS, "calibration", "merges", "refit", *SCORING):
         if name == "seed" or getattr(prune, name) == getattr(plain, name):
             continue
         raise RecipeError(

@@ -84,8 +84,7 @@ def dry_run(
     """
     spec, policy = variant.network.vit.spec, variant.policy
     calibration = variant.calibration
-    chooses = policy is not None and policy.is_open and Need.REFIT in policy.needs
-    if not unknown and (chooses or Need.COST in variant.needs):
+    if not unknown and Need.COST in variant.needs:
         unknown = "the images"
     elif not unknown and Need.ACS in variant.needs and calibration is None:
         unknown = "the calibration"

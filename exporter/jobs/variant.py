@@ -2,7 +2,6 @@
 
 import logging
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -14,14 +13,12 @@ from exporter.calibration.record import Calibration, warn_of_few_images
 from exporter.calibration.settings import CalibrationSettings
 from exporter.core import compiler
 from exporter.core.base.artefact import Artefact, artefact_of
-from exporter.core.base.errors import ScheduleError
 from exporter.core.base.files import PathLike
 from exporter.core.base.large_onnx import save_onnx
 from exporter.core.base.records import Gain, Schedule
 from exporter.core.base.targets import Target
 from exporter.core.base.tensor_names import Array
 from exporter.core.base.vocabulary import InputKind, Layout
-from exporter.core.prune.divergence import Judges, nearest, spread
 from exporter.core.prune.pruned_vit import PrunedViT
 from exporter.core.prune.refit import refit, runs_to_refit
 from exporter.core.schedule.checks import log_oddities
@@ -32,9 +29,6 @@ from exporter.engines.choice import on_this_cpu
 from exporter.jobs.network import Network, needs_of
 from exporter.jobs.predicting import EvalModel, lowered_model, torch_model
 from exporter.jobs.recipe import Lowering
-
-# So many images choose counts, and others judge the choice.
-CHOOSING = 256
 
 logger = logging.getLogger(__name__)
 
@@ -123,46 +117,11 @@ class Variant:
     def schedule(self) -> Schedule:
         """How many patches each layer keeps; ScheduleError where the amount is out of reach."""
         vit, policy = self.network.vit, self.policy
-        if policy is not None and policy.is_open and Need.REFIT in self.needs:
-            return self._chosen_schedule(policy)
         if Need.COST not in self.needs or self.cost is not None:
             return compiler.plan(vit, policy, self.calibration, self.cost)
         with self.network.stages.stage("rho, on calibration images"):
             cost = self.count_on_images()
             return compiler.plan(vit, policy, self.calibration, cost)
-
-    def _chosen_schedule(self, policy: Policy) -> Schedule:
-        """Return the schedule of the counts with the answers nearest to the dense ones, where images show which."""
-        network = self.network
-        policies, models = [policy], [self._planned(policy)]
-        for alternative in policy.alternatives:
-            # Some exponents do not reach the share.
-            with suppress(ScheduleError):
-                models.append(self._planned(alternative))
-                policies.append(alternative)
-        images, judges = network.to_fit
-        few, _ = spread(images, CHOOSING)
-        with network.stages.stage("counts, on calibration images") as advance:
-            choosing = Judges.of(network.vit, few)
-            place, gain = nearest(models, choosing, judges.at_most(CHOOSING), advance)
-        chosen = policies[place]
-        outcome = "no others are shown to be nearer to the unpruned model"
-        if place:
-            outcome = f"the divergence falls by {gain.gain:.4f}"
-        early = (
-            ", with a merge before the first layer" if chosen.merges_embedded else ""
-        )
-        network.stages.say(
-            f"counts: exponent {chosen.exponent:g}{early}; of {len(models)} tried on {gain.read} images and "
-            f"judged on {gain.held_out} others: {outcome}"
-        )
-        return models[place].schedule
-
-    def _planned(self, policy: Policy) -> PrunedViT:
-        """Return the pruned model of stretched counts, which follow from the share alone."""
-        network = self.network
-        schedule = compiler.plan(network.vit, policy, self.calibration)
-        return compiler.prune(network.vit, schedule, self.calibration).eval()
 
     def count_on_images(self) -> Cost:
         """Return a function: mean useful MACs of some calibration images under an a-STAR schedule."""

@@ -3,9 +3,8 @@
 from bisect import bisect_left
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from itertools import islice
 from math import sqrt
-from typing import Annotated, Any
+from typing import Annotated
 
 from msgspec import Meta
 
@@ -26,8 +25,8 @@ GOALS = ("max_drop", "max_ms", "speedup")
 METRICS = ("top1", "agreement")
 # Standard errors that are added to a loss.
 ERRORS = 2.0
-# Ways that are left at least, where there are so many.
-LEFT = 4
+# Ways of a network that are left once its ways are screened.
+LEFT = 2
 # The share of answers that change in a usual choice.
 USUAL = 0.04
 # Points of rounding.
@@ -224,19 +223,17 @@ def margin_of(answers: Pair[Predictions]) -> float:
     return mean + ERRORS * sqrt(variance / images)
 
 
-def different(ways: Sequence[Way], right: Callable[[Way], int]) -> list[Way]:
-    """Return the way of each method and reduction that has most images right, then the best others, up to `LEFT`.
+def most_accurate(ways: Sequence[Way], right: Callable[[Way], int]) -> list[Way]:
+    """Return the ways of each network that have most images right, at most `LEFT`; of equal ones the earlier.
 
-    Few images rank similar ways by chance, and of equal multiply-adds, some methods take longer. Ways of
-    other weights compete among themselves. `right` is the number of images at one share.
+    `right` is the number of images at one share of the multiply-adds saved.
     """
-    ranked = sorted(ways, key=right, reverse=True)
-    best: dict[Any, Way] = {}
-    for way in ranked:
-        weights, policy = way[0].weights, way[0].policy
-        best.setdefault((weights, policy and (policy.method, policy.reduction)), way)
-    rest = (way for way in ranked if way not in best.values())
-    return [*best.values(), *islice(rest, max(0, LEFT - len(best)))]
+    networks = dict.fromkeys(way[0].weights for way in ways)
+    best = list[Way]()
+    for weights in networks:
+        of_network = [way for way in ways if way[0].weights == weights]
+        best += sorted(of_network, key=right, reverse=True)[:LEFT]
+    return best
 
 
 def around(

@@ -40,9 +40,9 @@ from exporter.tuning.choice import (
     TuneSettings,
     around,
     chosen,
-    different,
     judged,
     loss_of_choice,
+    most_accurate,
     point_of,
     qualifies,
 )
@@ -52,8 +52,8 @@ from exporter.tuning.ways import OWN, UNPRUNED, Candidate, Way
 AT_SHARE = 0.4
 # Steps of the bisection over the shares of a way.
 STEPS = 4
-# Candidates to be timed: about so many in all, and no fewer of a way.
-TIMED, OF_A_WAY = 12, 3
+# Candidates of a way that are timed.
+TIMED = 3
 # A target on which the unpruned model has less than this share of the best speed is timed once.
 WORTH = 0.75
 # Images on which a-STAR's multiply-adds are counted, and the rho at which they are.
@@ -99,9 +99,7 @@ class Search:
         `on_points` is called with all that is measured whenever that is more: the first time after minutes.
         """
         settings = self.settings
-        start_s = self.book.spent_s
         self._check_goal()
-        way_s = self.book.spent_s - start_s
         rates = self.rates
         names = [target.name for target in self.targets]
         names.sort(key=rates.__getitem__, reverse=True)
@@ -109,13 +107,13 @@ class Search:
         first = [UNPRUNED, *self._early(worth[0])]
         start_s = self.book.spent_s
         early = self.points(first, worth, (), on_points)
-        self._say_estimate(way_s, (self.book.spent_s - start_s) / len(first))
+        candidate_s = (self.book.spent_s - start_s) / len(first)
+        self._say_left(TIMED * min(len(self.ways), LEFT), candidate_s)
         ways = self.screened()
-        count = max(OF_A_WAY, TIMED // len(ways))
         candidates = list[Candidate]()
         with self.stages.stage(f"how much to prune, {len(ways)} ways") as advance:
             for done, way in enumerate(ways, 1):
-                candidates += self.listed(way, worth[0], count)
+                candidates += self.listed(way, worth[0], TIMED)
                 advance(done, len(ways))
         points = self.points(candidates, worth, early, on_points)
         front = front_of(point.trade_point for point in points)
@@ -189,23 +187,20 @@ class Search:
                     return self.listed(reached, fastest, 1)
         return []
 
-    def _say_estimate(self, way_s: float, candidate_s: float) -> None:
-        """Say how long the whole search takes, by what one way to prune and the first candidates took."""
-        ways = len(self.ways)
-        left = min(ways, LEFT)
-        timed = max(TIMED, OF_A_WAY * left)
-        whole_s = (ways + STEPS * left) * way_s + timed * candidate_s
+    def _say_left(self, candidates: int, candidate_s: float) -> None:
+        """Say what is left, and how long it takes by what the first candidates took."""
+        whole = timedelta(seconds=round(candidates * candidate_s))
         calibrates = any(way[0].calibrated for way in self.ways)
         more = ""
         if calibrates and not self.network.has_calibration:
-            more = " and a calibration"
+            more = "a calibration, "
         self.stages.say(
-            f"the whole search takes about {timedelta(seconds=round(whole_s))}{more}: {ways} ways, then about "
-            f"{timed} candidates; Ctrl-C keeps the best so far, and the same command goes on"
+            f"left: {more}{len(self.ways)} ways to screen, then about {candidates} candidates to time, {whole}; "
+            "Ctrl-C keeps the best so far, and the same command goes on"
         )
 
     def screened(self) -> list[Way]:
-        """Return different ways that lose little on a few images, at about one share; calibrate if one needs it."""
+        """Return the ways that lose least on a few images, at about one share; calibrate if one needs it."""
         for name in dict.fromkeys(
             way[0].weights for way in self.ways if way[0].calibrated
         ):
@@ -224,7 +219,7 @@ class Search:
                 "a smaller amount, or --images where scores or rates need a calibration"
             )
             raise RecipeError("tune", "no candidate that can be pruned so", expected)
-        return different(list(right), right.__getitem__)
+        return most_accurate(list(right), right.__getitem__)
 
     def _calibrate(self, name: str) -> None:
         """Calibrate a network for every candidate.

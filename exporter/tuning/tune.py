@@ -15,7 +15,6 @@ from exporter.core.base.machine import job_identity
 from exporter.core.base.progress import SILENT, Stages
 from exporter.core.base.records import Schedule
 from exporter.core.schedule.prune import SCORING, Prune
-from exporter.core.schedule.rates import SHAPES
 from exporter.data.images import (
     ImageFolder,
     listing_sha256,
@@ -224,7 +223,7 @@ def _ways(opened: Mapping[str, Variant]) -> list[Way]:
     }
     # A calibration that a recipe names pins no method.
     pinned = replace(network.recipe.prune, calibration=None)
-    return ways_of(network.full.spec, pinned, weights)
+    return ways_of(pinned, weights)
 
 
 def _as_trained(name: str, schedule: Schedule | None) -> Candidate | None:
@@ -294,8 +293,8 @@ def _recipe_of(recipe: Recipe, choice: Candidate, search: Search) -> Recipe:
     file = search.calibration_file(choice.weights) if choice.calibrated else None
     chosen = {name: getattr(prune, name) for name in AXES}
     policy = choice.policy
-    if policy is not None and policy.counts in SHAPES:
-        # Stretched counts follow from the share: beside a rho they would be others than those that were measured.
+    if policy is not None and policy.curve is not None:
+        # The layers that merge follow from the share: beside a rho they would be others than those measured.
         chosen |= {"rho": prune.rho, "mac_reduction": prune.mac_reduction}
     else:
         chosen["rho"] = search.variant(choice).schedule.rho

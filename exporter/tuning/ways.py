@@ -1,31 +1,27 @@
-"""The ways to prune, all of them: an axis is a row with the values that are tried, a candidate has one of each."""
+"""The ways to prune that a search tries: each method at its defaults, and what a recipe pins."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
-from itertools import product
 from types import MappingProxyType
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 from exporter.core.base.errors import RecipeError
-from exporter.core.base.records import ModelSpec
 from exporter.core.base.vocabulary import Method
-from exporter.core.schedule.methods import INTRA, METHODS, RECEIVED, scorer_named
+from exporter.core.schedule.methods import METHODS
 from exporter.core.schedule.policy import Need, Policy, resolve
 from exporter.core.schedule.prune import Prune
 
 # The model's own weights, among those of other checkpoints.
 OWN = ""
 
-# Values by axis; a recipe pins an axis by its setting of the same name. Weights and targets are added where they
-# are given, and where they run.
-AXES: Mapping[str, tuple[Any, ...]] = MappingProxyType(
-    {
-        "method": (Method.MATCHING, Method.STAR, Method.A_STAR),
-        "scorer": ("token-pairs", "fused", "intra", "inter", "random"),
-        "reduce": ("merge-weighted", "drop"),
-        "alpha": (None, 0.5),
-        "counts": (None,),
-    }
+# The settings that a recipe or a flag can pin.
+AXES = ("method", "scorer", "reduce", "alpha", "merges")
+# What is tried of all that a recipe leaves open: each method at its defaults, and matching with one merge, which
+# takes the fewest steps.
+TRIED = (
+    Prune(method=Method.MATCHING),
+    Prune(method=Method.MATCHING, merges=1),
+    *(Prune(method=method) for method in (Method.TOME, Method.STAR, Method.A_STAR)),
 )
 # Shares of the multiply-adds to save, unless a recipe says how much.
 SHARES = tuple(step / 20 for step in range(2, 15))
@@ -33,10 +29,10 @@ SHARES = tuple(step / 20 for step in range(2, 15))
 
 @dataclass(frozen=True)
 class Candidate:
-    """One value of each axis; target "" is any: its accuracy is PyTorch's.
+    """How to prune which weights, and where; target "" is any: its accuracy is PyTorch's.
 
-    `prune` has every axis, and how much; None prunes nothing. `weights` is the name of a checkpoint, "" for the
-    model's own; `given`: they come with their schedule, whose axes `prune` has.
+    `prune` says how, and how much; None prunes nothing. `weights` is the name of a checkpoint, "" for the
+    model's own; `given`: they come with their schedule, which `prune` names.
     """
 
     prune: Prune | None = None
@@ -72,11 +68,12 @@ class Candidate:
         if prune is None or policy is None:
             yield "unpruned"
             return
-        yield f"{policy.method}, {policy.scorer.name}, {policy.reduction.name}"
+        yield str(policy.method)
+        yield from (said for said in (prune.scorer, prune.reduce) if said is not None)
         if prune.alpha is not None:
             yield f"α {prune.alpha:g}"
-        if prune.counts is not None:
-            yield f"counts {prune.counts}"
+        if prune.merges is not None:
+            yield f"merges {prune.merges}"
         if self.given:
             yield "as given"
         elif prune.rho is not None:
@@ -96,23 +93,16 @@ UNPRUNED = Candidate()
 
 
 def ways_of(
-    spec: ModelSpec,
-    pinned: Prune,
-    weights: Mapping[str, Candidate | None] = MappingProxyType({}),
+    pinned: Prune, weights: Mapping[str, Candidate | None] = MappingProxyType({})
 ) -> list[Way]:
-    """Return all ways that a method supports, each once.
+    """Return the ways that are tried, each once.
 
     Args:
-        spec: If the model's head reads no class token, the attention received replaces its row.
-        pinned: What it sets pins an axis; rho or a share of the multiply-adds takes the place of the shares.
+        pinned: What it sets stands in every way; rho or a share of the multiply-adds takes the place of the shares.
         weights: Other checkpoints, which are tried unpruned too; or as the one candidate that their schedule says.
     """
-    axes = _axes(spec, pinned)
-    ways = list[Way]()
-    for values in product(*axes.values()):
-        way = _way(pinned, dict(zip(axes, values, strict=True)))
-        if way:
-            ways.append(way)
+    ways = [way for tried in TRIED if (way := _way(pinned, tried))]
+    ways = list(dict.fromkeys(ways))
     if not ways:
         choices = "; ".join(
             f"{name}: {', '.join(method.scorers)}" for name, method in METHODS.items()
@@ -131,32 +121,17 @@ def ways_of(
     return [*ways, *of_weights]
 
 
-def _axes(spec: ModelSpec, pinned: Prune) -> dict[str, tuple[Any, ...]]:
-    """Return the values of each axis that are tried."""
-    axes = dict(AXES)
-    for name in AXES:
-        value = getattr(pinned, name)
-        if value is not None:
-            axes[name] = (value,)
-    if pinned.method is not None and pinned.scorer is None:
-        scorers = METHODS[pinned.method].scorers
-        tried = tuple(scorer for scorer in axes["scorer"] if scorer in scorers)
-        axes["scorer"] = tried or scorers[:1]
-    if not spec.num_class_tokens and pinned.scorer is None:
-        axes["scorer"] = tuple(
-            RECEIVED.name if scorer == INTRA.name else scorer
-            for scorer in axes["scorer"]
-        )
-    return axes
-
-
-def _way(pinned: Prune, values: Mapping[str, Any]) -> Way:
-    """Return a way by its axes; nothing unless its method supports them, and alpha is for the fused score alone."""
-    scorer = scorer_named(values["scorer"])
-    if values["alpha"] is not None and scorer.alpha is not None:
-        return ()
+def _way(pinned: Prune, tried: Prune) -> Way:
+    """Return a way that is tried, with what is pinned; nothing where they do not go together."""
+    said = {name: getattr(pinned, name) for name in AXES}
+    prune = replace(
+        pinned,
+        **{
+            name: getattr(tried, name) if value is None else value
+            for name, value in said.items()
+        },
+    )
     try:
-        prune = replace(pinned, **values)
         policy = resolve(prune)
     except RecipeError:
         return ()

@@ -293,9 +293,9 @@ def test_what_is_exported_passes_its_check(
 
 
 def test_another_way_to_prune_needs_a_word(star_export: Command, trained: Path) -> None:
-    refused = star_export("plan", "--checkpoint", trained, "--counts", "stretched")
+    refused = star_export("plan", "--checkpoint", trained, "--merges", "2")
     assert refused.code == 2
-    assert "counts | got a setting beside" in refused.err
+    assert "merges | got a setting beside" in refused.err
     assert "trained with star, rho 0.6 | need none" in refused.err
     assert (
         "recalibrate = true in the table [model] of a recipe allows it" in refused.err

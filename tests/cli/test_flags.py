@@ -161,6 +161,7 @@ def test_a_value_out_of_range_is_told_of_the_flag_as_it_was_typed(
         ("compile --rounds 3", "rounds | got 3 | need 0, or at least 5"),
         ("compile --recipe r.toml", "rounds | got 3 | need 0, or at least 5"),
         ("compile --rho 0.5 --mac-reduction 0.4", "rho and mac_reduction | got both"),
+        ("compile --method tome --merges 2", "merges | got 2 for tome | need"),
         ("tune", "tune | got no goal | need one of max_drop, max_ms, speedup"),
         ("finetune --epochs=3 --set training.warmup_epochs=3", "warmup_epochs | got 3"),
     ],

@@ -187,8 +187,6 @@ def test_flags_pin_axes(run: Run, tmp_path: Path) -> None:
     pins = (
         "--scorer",
         "fused",
-        "--counts",
-        "stretched",
         "--rho",
         "0.7",
         "--target",
@@ -200,7 +198,7 @@ def test_flags_pin_axes(run: Run, tmp_path: Path) -> None:
     done, asked = run(FOUND, "--max-ms", "5", *pins, "--weights", *weights)
     assert done.code == 0, done.err
     prune = asked["recipe"].prune
-    assert (prune.scorer, prune.counts, prune.rho) == ("fused", "stretched", 0.7)
+    assert (prune.scorer, prune.rho) == ("fused", 0.7)
     assert asked["settings"].target == "openvino-fp32"
     assert asked["settings"].max_ms == 5.0
     assert asked["weights"] == [*weights]

@@ -1,6 +1,5 @@
 """A variant is made link by link, each once; the dense model is the one without pruning."""
 
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -8,7 +7,6 @@ import pytest
 from PIL import Image
 
 from exporter.core.base.errors import ImageError, RecipeError
-from exporter.core.base.progress import CallbackStages
 from exporter.core.base.vocabulary import Layout, Method
 from exporter.core.schedule.plan import keep_everything
 from exporter.core.schedule.policy import Need, resolve
@@ -96,35 +94,3 @@ def test_images_to_evaluate_on_judge_where_there_are_others(tmp_path: Path) -> N
     read, judges = network.to_fit
     assert (sum(map(len, read)), len(judges)) == (64, 40)
     assert judges.told_apart > 0.6
-
-
-def test_images_choose_counts_where_nobody_has_and_much_is_saved(
-    tiny_vit: PrunableViT, tmp_path: Path
-) -> None:
-    """By far the best of the counts that they may choose among, which is said; else those of the share."""
-    places = Images(
-        images=noise_at(tmp_path / "read", 40),
-        eval_images=noise_at(tmp_path / "judges", 40),
-    )
-    prune = Prune(mac_reduction=0.6, refit=True)
-    told = list[str]()
-    stages = CallbackStages(lambda line, *_: told.append(line))
-    network = Network(Recipe(prune=prune, images=places), model=tiny_vit, stages=stages)
-    policy = resolve(prune)
-    assert policy.is_open and len(policy.alternatives) == 5
-    chosen = Variant(network, policy).schedule
-    (line,) = (line for line in told if line.startswith("counts: exponent"))
-    assert "tried on 40 images and judged on 40 others" in line
-    possible = {policy, *policy.alternatives}
-    assert chosen in {
-        Variant(network, replace(each, refit=False)).schedule for each in possible
-    }
-    said = resolve(replace(prune, exponent=0.1))
-    assert not said.is_open
-    assert Variant(network, said).schedule != chosen
-    for settings in (
-        Prune(mac_reduction=0.4),
-        Prune(rho=0.5),
-        Prune(mac_reduction=0.6, method=Method.TOME),
-    ):
-        assert not resolve(settings).alternatives

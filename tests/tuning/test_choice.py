@@ -23,11 +23,11 @@ from exporter.tuning.choice import (
     TuneSettings,
     around,
     chosen,
-    different,
     images_needed,
     judged,
     loss_of_choice,
     margin_of,
+    most_accurate,
     point_of,
     qualifies,
 )
@@ -170,32 +170,18 @@ def test_a_point_is_paired_in_images_and_in_rounds() -> None:
     assert margin_of(answers(same, same)) == pytest.approx(2 / 66)
 
 
-def test_different_ways_are_left_not_shares_of_one() -> None:
-    """The best of each method and reduction, of each network, and others up to four."""
-    scorers = ("fused", "intra", "inter")
-    star, dropping = (
-        [(Candidate(Prune(name, method=Method.STAR, reduce=how)),) for name in scorers]
-        for how in ("merge-weighted", "drop")
-    )
-    tome, a_star = (
-        (Candidate(Prune(method=each)),) for each in (Method.TOME, Method.A_STAR)
+def test_the_most_accurate_ways_of_each_network_are_left() -> None:
+    tome, star, a_star = (
+        (Candidate(Prune(method=method)),)
+        for method in (Method.TOME, Method.STAR, Method.A_STAR)
     )
     given, small = (Candidate(Prune(), "w", given=True),), (Candidate(weights="s"),)
-    order: list[Way] = [*star, *dropping, a_star, tome, small, given]
-    assert different(order, lambda way: -order.index(way)) == [
-        star[0],
-        dropping[0],
-        a_star,
+    right: dict[Way, int] = {tome: 9, star: 5, a_star: 9, small: 1, given: 3}
+    assert most_accurate(list(right), right.__getitem__) == [
         tome,
+        a_star,
         small,
         given,
-    ]
-    few: list[Way] = [*star, *dropping]
-    assert different(few[::-1], lambda way: -few.index(way)) == [
-        star[0],
-        dropping[0],
-        star[1],
-        star[2],
     ]
 
 

@@ -1,4 +1,4 @@
-"""A search screens different ways, times what is left, and judges on images that it has not read."""
+"""A search screens ways, times those that are left, and judges on images that it has not read."""
 
 import json
 import re
@@ -7,7 +7,6 @@ from contextlib import suppress
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
-from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -193,22 +192,23 @@ def search(
 def test_it_finds_the_fastest_model_within_a_loss(
     search: Search, machine: Machine, tmp_path: Path
 ) -> None:
-    found = search(method=Method.STAR)
+    found = search()
     assert found.choice is not None and found.judged is not None
     own = found.choice.candidate.prune
     # At 1 point, 30 % by merging; the errors of 400 images allow for less.
     assert (
         own is not None
-        and own.reduce == "merge-weighted"
+        and own.method == Method.MATCHING
         and 0.1 <= (own.mac_reduction or 0) <= 0.3
     )
     assert found.judged.status in (Status.MET, Status.NOT_SHOWN)
     assert found.choice.loss_points <= 1 and found.judged.loss.images == 400
     assert (found.images, found.settings, found.parity) == (400, ONE_POINT, True)
-    # Each in a run with the unpruned model, and different ways among them.
+    # Each in a run with the unpruned model; the ways that drop lose more.
     assert {run[0] for run in machine.timed} == {"unpruned, onnxruntime-fp32"}
     timed = [label for run in machine.timed for label in run[1:]]
-    assert len({label.split("% saved")[0].rpartition(", ")[0] for label in timed}) == 4
+    ways = {label.split("% saved")[0].rpartition(", ")[0] for label in timed}
+    assert {"matching", "matching, merges 1"} == ways - {"", "unpruned"}
     assert {part for _, part in machine.predicted} == {"screen", "rest", "final"}
     assert sum(part == "final" for _, part in machine.predicted) == 2
     speeds = [point.images_per_s for point in found.tried]
@@ -262,11 +262,8 @@ def test_a_time_is_reached_by_the_most_accurate_model(
     assert found.judged.status == Status.MET
 
 
-def test_counts_are_kept_to_and_go_into_the_recipe(
-    search: Search,
-    workplace: Workplace,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
+def test_a_pinned_method_is_kept_to_and_goes_into_the_recipe(
+    search: Search, workplace: Workplace, tmp_path: Path
 ) -> None:
     """Also for other weights, and without the images that only the rates of ACS need."""
     vit = load(workplace.request)
@@ -274,12 +271,9 @@ def test_counts_are_kept_to_and_go_into_the_recipe(
     smaller = tmp_path / "smaller.safetensors"
     identity = identity_of(workplace.request, vit.spec.num_classes)
     save_weights(apply_plan(vit, plan).model, identity, smaller, **{DEPTH: Depth(plan)})
-    planned = Mock(side_effect=schedule_of)
-    monkeypatch.setattr("exporter.jobs.variant.schedule_of", planned)
     fast = TuneSettings(max_ms=8.0, target="onnxruntime-fp32")
-    tome = {"method": Method.TOME, "counts": "stretched"}
+    tome = {"method": Method.TOME}
     found = search(fast, (smaller,), calibration=None, images=None, **tome)
-    assert {call.args[0].counts for call in planned.call_args_list} == {"stretched"}
     tried = [point.candidate for point in found.tried]
     methods = {
         (point.weights, point.prune.method)
@@ -288,7 +282,7 @@ def test_counts_are_kept_to_and_go_into_the_recipe(
     }
     assert methods == {("", Method.TOME), ("smaller", Method.TOME)}
     assert found.choice is not None and found.choice.candidate.prune is not None
-    assert Recipe.of(read_recipe(tmp_path / "tune.toml")).prune.counts == "stretched"
+    assert Recipe.of(read_recipe(tmp_path / "tune.toml")).prune.method == Method.TOME
 
 
 def test_what_is_out_of_reach_is_said_and_leaves_no_recipe(
@@ -310,7 +304,7 @@ def test_what_is_out_of_reach_is_said_and_leaves_no_recipe(
 def test_few_images_show_little_but_the_best_is_named_and_it_is_said_before(
     search: Search, machine: Machine, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Of 64 images, half to choose by: ways of every kind are timed, and the choice is fast and loses nothing."""
+    """Of 64 images, half to choose by: the choice is fast and loses nothing."""
     found = search(max_eval_images=64)
     said = "32 images are in the final half: to show a loss within 1 points takes 268 if no answer changes"
     assert any(message.startswith(said) for message in caplog.messages)
@@ -318,19 +312,8 @@ def test_few_images_show_little_but_the_best_is_named_and_it_is_said_before(
     choice = found.choice
     assert choice is not None and choice.margin_points > 1 >= choice.loss_points
     assert choice.gain.median > 1 and found.recipe is not None
-    pruned = [
-        (point, point.candidate.prune)
-        for point in found.tried
-        if point.candidate.prune is not None
-    ]
-    assert choice.loss.agreement == max(each.loss.agreement for each, _ in pruned)
-    kinds = {(how.method, how.reduce) for _, how in pruned if how is not None}
-    assert {method for method, _ in kinds} == {
-        Method.MATCHING,
-        Method.STAR,
-        Method.A_STAR,
-    }
-    assert {reduce for _, reduce in kinds} == {"merge-weighted", "drop"}
+    pruned = [point for point in found.tried if point.candidate.prune is not None]
+    assert choice.loss.agreement == max(point.loss.agreement for point in pruned)
 
 
 def test_a_run_that_was_killed_goes_on_and_repeats_nothing(
@@ -413,7 +396,7 @@ def ended_after_some(
     return run
 
 
-def test_the_whole_is_estimated_after_the_first_candidates_and_the_best_is_said(
+def test_what_is_left_is_said_after_the_first_candidates_and_the_best_so_far_whenever_it_is_new(
     workplace: Workplace,
     many: Path,
     machine: Machine,
@@ -427,15 +410,13 @@ def test_the_whole_is_estimated_after_the_first_candidates_and_the_best_is_said(
         recipe.but(prune={"method": Method.TOME}), ONE_POINT, tmp_path, stages=stages
     )
     assert found.choice is not None
-    (estimate,) = (
-        line for line in lines if line.startswith("the whole search takes about 0:00:0")
-    )
-    assert "1 ways, then about 12 candidates" in estimate
+    (left,) = (line for line in lines if line.startswith("left: "))
+    assert "1 ways to screen, then about 3 candidates to time, 0:00:0" in left
     best = [line for line in lines if line.startswith("the best so far: ")]
     assert best and best[-1].startswith(
         f"the best so far: {found.choice.candidate.label}: "
     )
-    assert lines.index(estimate) < lines.index("ways to prune, by 256 images")
+    assert lines.index(left) < lines.index("ways to prune, by 256 images")
 
 
 @pytest.mark.parametrize(
@@ -468,16 +449,15 @@ def test_on_another_cpu_times_are_measured_again_and_answers_of_pytorch_are_not(
 def test_the_recipe_of_matching_has_the_counts_that_were_measured(
     search: Search, compiled: list[Any], workplace: Workplace
 ) -> None:
-    """A share of which stretched counts have another exponent than 1, which they have beside a rho."""
+    """A share of which more layers merge than beside a rho."""
     fast = TuneSettings(max_ms=8.0, target="onnxruntime-fp32")
     found = search(fast, method=Method.MATCHING, mac_reduction=0.7, calibration=None)
     assert found.choice is not None and found.choice.candidate.policy is not None
     spec = load(workplace.request).spec
     measured = schedule_of(found.choice.candidate.policy, spec)
     ((recipe, *_),) = compiled
-    policy = resolve(recipe.prune)
-    assert policy.exponent < 1.0
-    assert schedule_of(policy, spec) == measured
+    assert schedule_of(resolve(recipe.prune), spec) == measured
+    assert 0 in measured.pruning_layers
 
 
 def test_the_choice_is_compiled_from_its_recipe(
@@ -647,7 +627,7 @@ def test_a_dry_run_says_how_much_is_screened(
     found = dry_tune(
         workplace.recipe(eval_images=many, mac_reduction=0.25), ONE_POINT, tmp_path
     )
-    assert found.unknown == "the search, which screens 17 ways on 256 images each"
+    assert found.unknown == "the search, which screens 5 ways on 256 images each"
     assert found.gmacs_pruned == pytest.approx(0.75 * found.gmacs_dense)
     assert list(tmp_path.iterdir()) == []
 

@@ -34,7 +34,7 @@ class Method(Word):
     """How many patches a layer keeps.
 
     STAR: a share of them. a-STAR: the fewest whose scores reach a share of the total, per image. ToMe: the same
-    number fewer in every layer. Matching: a similar share in the first layers, all that is left in the others.
+    number fewer in every layer. Matching: the same share in few layers, all that is left in the others.
     """
 
     STAR = "star"

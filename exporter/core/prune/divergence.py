@@ -1,4 +1,4 @@
-"""How far a pruned model's answers are from the dense model's, image by image, without labels; and what lowers it.
+"""How far a pruned model's answers are from the dense model's, image by image, without labels.
 
 The divergence of an image is the Kullback-Leibler divergence of its classes' chances from the dense model's (in
 nats), of labels and of one logit that of each yes or no, in sum; of values the mean square of their differences,
@@ -6,7 +6,7 @@ each in the deviation of the dense model's over the images; or one minus the cos
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -16,7 +16,6 @@ from torch.nn.functional import logsigmoid
 from exporter.core.base.errors import ScheduleError
 from exporter.core.base.intervals import mean_interval
 from exporter.core.base.records import Gain, Output
-from exporter.core.base.spread import set_apart
 from exporter.core.base.vocabulary import OutputKind
 from exporter.core.prune.pruned_vit import PrunedViT
 from exporter.core.schedule.plan import keep_everything
@@ -71,11 +70,6 @@ class Judges:
             1.0 - doubt / torch.special.entr(chances.mean(0)).sum().clamp(min=1e-12)
         )
 
-    def at_most(self, count: int) -> "Judges":
-        """Return at most so many of them, spread over all."""
-        images, places = spread(self.images, count)
-        return replace(self, images=images, answers=self.answers[places])
-
     def divergences(self, pruned: PrunedViT) -> np.ndarray:
         """Return the divergence of each image."""
         changed, output = answers(pruned, self.images), _output(self.vit)
@@ -113,35 +107,6 @@ def gain_of(without: np.ndarray, with_change: np.ndarray, read: int) -> Gain:
         read,
         len(gains),
     )
-
-
-def nearest(
-    models: Sequence[PrunedViT],
-    images: Judges,
-    judges: Judges,
-    on_progress: Callable[[int, int], object] = lambda *_: None,
-) -> tuple[int, Gain]:
-    """Return the place of the model that is nearest to the dense one on images, and what it gains over the first.
-
-    Where `judges` show no gain, it is the first. Progress is the number of models done, and of all.
-    """
-    means = []
-    for done, model in enumerate(models, start=1):
-        means.append(float(images.divergences(model).mean()))
-        on_progress(done, len(models))
-    best = int(np.argmin(means))
-    first, chosen = (judges.divergences(models[place]) for place in (0, best))
-    gain = gain_of(first, chosen, len(images))
-    return (best if gain.shown else 0), gain
-
-
-def spread(images: Sequence[Tensor], count: int) -> tuple[Sequence[Tensor], list[int]]:
-    """Return at most so many images of batches, and their places, spread over all: a folder has them by class."""
-    total, size = sum(map(len, images)), len(images[0])
-    _, places = set_apart(range(total), min(1.0, count / total))
-    # Row by row: all images of a large input in one tensor would be there twice.
-    rows = [images[place // size][place % size] for place in places]
-    return torch.stack(rows).split(size), places
 
 
 def answers(model: PrunedViT, images: Sequence[Tensor]) -> Tensor:

@@ -7,7 +7,7 @@ import numpy as np
 
 from exporter.core.base.errors import ScheduleError
 from exporter.core.base.records import ModelSpec, Schedule
-from exporter.core.base.vocabulary import Anchors
+from exporter.core.base.vocabulary import Anchors, Method
 from exporter.core.schedule.macs import dense_macs, schedule_macs
 from exporter.core.schedule.methods import (
     Scorer,
@@ -19,7 +19,6 @@ from exporter.core.schedule.methods import (
 )
 from exporter.core.schedule.policy import Amount, Policy
 from exporter.core.schedule.rates import (
-    STRETCHED,
     counts,
     ends_of_acs,
     manual_rates,
@@ -106,7 +105,7 @@ def log_oddities(schedule: Schedule, policy: Policy, spec: ModelSpec) -> None:
         _warn_of_scaling(rates_by_layer(amount, spec), schedule, spec)
     elif amount.has_rates:
         _warn_of_lone_layer(amount.rates, schedule, spec)
-    elif amount.rho and (policy.counts, policy.exponent) == (STRETCHED, 1.0):
+    elif amount.rho and policy.method == Method.MATCHING:
         _warn_of_rho(schedule, spec)
 
 

@@ -60,8 +60,8 @@ def pruned_macs(
     In a layer that drops any, scoring costs what its intra-layer factor does (`core.schedule.methods`: N·d for
     the row of each class token), where it is read, and one product per patch for the fusion.
     Merging adds two products over all tokens: N·k times the dimension of a head for the similarities to the k
-    survivors, and N·N'·d for the weighted means. Pairs have no such factor; their similarities cost the product of
-    both sets' sizes times the dimension of a head, or of a token where tokens are compared.
+    survivors, and N·N'·d for the weighted means. Pairs have no such factor; each of the two products costs that of
+    both sets' sizes, times the dimension of a head, or of a token where tokens are compared, and times d.
     """
     prefix, dim = spec.num_prefix_tokens, spec.dim
     network = spec.embed_macs + spec.head_macs + spec.patch_head_macs * keep[-1]
@@ -98,15 +98,13 @@ def _scoring_macs(
     stride = 1 if scored is None else scored.query_stride
     merges = scored is not None and reduction_named(scored.reduce).merges
     prefix, head_dim = spec.num_prefix_tokens, spec.dim // spec.num_heads
-    tokens = prefix + before
-    macs = tokens * (prefix + after) * spec.dim if merges else 0
     if scorer.pairs:
         joined = len(joined_patches(before, after, prefix))
-        return macs + (before - joined) * joined * (
-            spec.dim if scorer.by_tokens else head_dim
-        )
+        compared = spec.dim if scorer.by_tokens else head_dim
+        return (before - joined) * joined * (compared + spec.dim)
+    macs, tokens = 0, prefix + before
     if merges:
-        macs += tokens * after * head_dim
+        macs = tokens * ((prefix + after) * spec.dim + after * head_dim)
     if scorer.alpha != 0.0:
         macs += scorer.factor_of(spec).macs(spec, prefix + grid, stride)
     return macs + grid

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from exporter.core.base.errors import RecipeError
 from exporter.core.base.records import ModelSpec
 from exporter.core.base.vocabulary import Method
-from exporter.core.schedule.rates import SHAPES, STRETCHED
+from exporter.core.schedule.rates import Curve, same_number, same_share
 
 
 def _nothing(_spec: ModelSpec) -> str:
@@ -150,27 +150,24 @@ def scorer_named(name: str) -> Scorer:
 
 @dataclass(frozen=True)
 class Choices:
-    """The scores, the reductions, and the ways to count patches that a method supports; the default ones first."""
+    """The scores and the reductions that a method supports, the default ones first, and how its counts fall.
+
+    `curve` needs no calibration; None: rates follow from ACS.
+    """
 
     scorers: tuple[str, ...]
     reductions: tuple[str, ...]
-    counts: tuple[str, ...]
+    curve: Curve | None = None
 
-
-# Rates that follow from a calibration; every other way to count is a shape, and needs none.
-ACS = "acs"
-COUNTS = (ACS, *SHAPES)
 
 _SCORES = ("fused", "intra", "inter", "random", "received", "probe", "similarity")
 _MERGES = ("merge-weighted", "merge")
 
 METHODS = {
-    Method.MATCHING: Choices(("token-pairs",), _MERGES, (STRETCHED,)),
-    Method.STAR: Choices(
-        (*_SCORES, "token-pairs", "pairs"), ("drop", *_MERGES), (ACS, STRETCHED)
-    ),
-    Method.A_STAR: Choices(_SCORES, ("drop",), (ACS,)),
-    Method.TOME: Choices(("pairs",), _MERGES, ("constant", STRETCHED)),
+    Method.MATCHING: Choices(("token-pairs",), _MERGES, same_share),
+    Method.STAR: Choices((*_SCORES, "token-pairs", "pairs"), ("drop", *_MERGES)),
+    Method.A_STAR: Choices(_SCORES, ("drop",)),
+    Method.TOME: Choices(("pairs",), _MERGES, same_number),
 }
 
 
@@ -196,26 +193,6 @@ def default_reduction(method: Method, scorer: Scorer) -> Reduction:
     reductions = [REDUCTIONS[name] for name in METHODS[method].reductions]
     merges = [reduction for reduction in reductions if reduction.merges]
     return merges[0] if scorer.pairs and merges else reductions[0]
-
-
-def check_counts(method: Method, scorer: Scorer, counts: str) -> None:
-    """Raise RecipeError unless the method counts patches this way: STAR's pairs at another shape are another's."""
-    supported = METHODS[method].counts
-    if scorer.pairs and method == Method.STAR:
-        supported = (ACS,)
-    if counts in supported:
-        return
-    hint = ""
-    of_shapes = Method.MATCHING if scorer.by_tokens else Method.TOME
-    method_with = Method.STAR if counts == ACS else of_shapes
-    if scorer.pairs and counts in METHODS[method_with].counts:
-        hint = (
-            f"these counts with its pairs: method {method_with}, scorer {scorer.name}"
-        )
-    elif method == Method.MATCHING and counts in METHODS[Method.TOME].counts:
-        hint = "method tome has them, with its pairs of keys"
-    expected = f"one of {', '.join(supported)}"
-    raise RecipeError("counts", f"{counts} for {method}", expected, hint)
 
 
 def check_choices(method: Method, scorer: Scorer, reduction: Reduction) -> None:

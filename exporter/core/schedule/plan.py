@@ -13,18 +13,18 @@ from numpy.typing import NDArray
 
 from exporter.core.base.errors import ScheduleError
 from exporter.core.base.records import ModelSpec, Schedule
+from exporter.core.base.vocabulary import Method
 from exporter.core.schedule.checks import check_fits, check_scored, rates_by_layer
 from exporter.core.schedule.macs import dense_macs, schedule_macs
-from exporter.core.schedule.methods import ACS, check_factor
+from exporter.core.schedule.merges import merges_for, merging_layers
+from exporter.core.schedule.methods import check_factor
 from exporter.core.schedule.policy import Need, Policy, resolve
 from exporter.core.schedule.prune import Prune
 from exporter.core.schedule.rates import (
-    STRETCHED,
     OutOfReachError,
     counts,
     counts_for_cost,
     counts_of_rho,
-    first_layers,
     manual_rates,
     rates_from_acs,
     rates_of_counts,
@@ -88,7 +88,7 @@ def schedule_of(
         if amount.has_rates:
             rates = rates_by_layer(amount, spec)
             schedule = scaled_schedule(spec, rates, rho, policy)
-        elif policy.counts == ACS:
+        elif policy.curve is None:
             schedule = star_schedule(spec, acs, rho, policy)
         else:
             schedule = shape_schedule(spec, rho, policy)
@@ -113,7 +113,7 @@ def _saving(
     of_rho: Callable[[float], Schedule],
     image_cost: Cost | None,
 ) -> Schedule:
-    """Return the schedule that saves a share of the user's model: of the largest rho that does, or of a shape."""
+    """Return the schedule that saves a share of the user's model, of the largest rho that does or along a curve."""
     dense = dense_macs(spec.as_it_came).total
     target = (1.0 - share) * dense
     if (unpruned := dense_macs(spec).total) <= target:
@@ -133,13 +133,13 @@ def _saving(
                     "use compile",
                 )
             return rho_for(of_rho, image_cost, target, IMAGE_BISECTIONS)
-        if policy.amount.has_rates or policy.counts == ACS:
+        if policy.amount.has_rates or policy.curve is None:
             return rho_for(of_rho, macs, target)
-        # A shape's counts are solved for by themselves: finer than any rho gives them.
+        # A curve's counts are solved for by themselves: finer than any rho gives them.
         return saving_schedule(spec, target, policy, macs)
     except OutOfReachError as error:
         most = math.floor((1.0 - error.least / dense) * 1000) / 1000
-        expected = f"at most {most:g}, which {policy.name} reaches on {spec.name}"
+        expected = f"at most {most:g}, which {policy.method} reaches on {spec.name}"
         raise ScheduleError("--mac-reduction", f"{share:g}", expected) from None
 
 
@@ -181,8 +181,9 @@ def star_schedule(
 
 
 def shape_schedule(spec: ModelSpec, rho: float, policy: Policy) -> Schedule:
-    """Return the schedule of the policy's shape whose lowest rate is rho, but for rounding."""
-    prunes = _reducing(spec, spec.attention_layers, policy)
+    """Return the schedule along the policy's curve whose lowest rate is rho, but for rounding."""
+    assert policy.curve is not None
+    prunes = _pruning(spec, spec.attention_layers, policy)
     kept_counts = counts_of_rho(policy.curve, rho, spec.num_patches, prunes)
     rates = rates_of_counts(kept_counts, spec.num_patches)
     return _schedule(spec, rates, policy, rho=rho)
@@ -191,13 +192,14 @@ def shape_schedule(spec: ModelSpec, rho: float, policy: Policy) -> Schedule:
 def saving_schedule(
     spec: ModelSpec, target: float, policy: Policy, cost: Cost
 ) -> Schedule:
-    """Return the schedule of the policy's shape that costs the target, or as little less as patches allow.
+    """Return the schedule along the policy's curve that costs the target, or as little less as patches allow.
 
     None is dropped where nobody reads patches any more. Its rho is its lowest rate.
 
     Raises:
-        OutOfReachError: The steepest of its shape costs more.
+        OutOfReachError: The steepest one costs more.
     """
+    assert policy.curve is not None
     layers = [layer for layer in spec.attention_layers if layer != spec.lone_layer]
     layers = layers or list(spec.attention_layers)
 
@@ -208,21 +210,33 @@ def saving_schedule(
     keep = counts_for_cost(
         policy.curve,
         spec.num_patches,
-        _reducing(spec, layers, policy),
+        _pruning(spec, layers, policy),
         lambda keep: cost(schedule(keep)),
         target,
     )
     return schedule(keep)
 
 
-def _reducing(spec: ModelSpec, layers: Sequence[int], policy: Policy) -> list[bool]:
-    """Return which layers from 0 on the policy's shape reduces, of those that may."""
-    if policy.counts == STRETCHED:
-        layers = first_layers(layers)
-    return [
-        policy.merges_embedded,
-        *(layer in layers for layer in range(1, spec.depth + 1)),
-    ]
+def _pruning(spec: ModelSpec, layers: Sequence[int], policy: Policy) -> list[bool]:
+    """Return which layers from 0 on prune, of those that may; under matching few of them."""
+    if policy.method == Method.MATCHING:
+        layers = _merging(spec, policy)
+    return [layer in layers for layer in range(spec.depth + 1)]
+
+
+def _merging(spec: ModelSpec, policy: Policy) -> list[int]:
+    """Return the layers that merge under matching, 0 before the first; only those with attention are counted.
+
+    Raises:
+        ScheduleError: Some of as many as were said would be the same layer.
+    """
+    merges = policy.merges or merges_for(policy.amount.mac_reduction or 0.0)
+    places = merging_layers(merges, len(spec.attention_layers))
+    if policy.merges is not None and len(places) < merges:
+        expected = f"fewer: {len(places)} layers of {spec.name} are apart"
+        raise ScheduleError("merges", str(merges), expected)
+    layers = [0, *spec.attention_layers]
+    return [layers[place] for place in places if layers[place] != spec.lone_layer]
 
 
 def manual_schedule(

@@ -5,7 +5,7 @@ alpha is open until there is a model. `exporter.core.schedule.plan` makes a mode
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from enum import Enum
 from typing import Final, Literal
 
@@ -14,29 +14,18 @@ from exporter.core.base.errors import RecipeError
 from exporter.core.base.records import ModelSpec, Schedule
 from exporter.core.base.vocabulary import Anchors, Method
 from exporter.core.schedule.methods import (
-    ACS,
     METHODS,
     Reduction,
     Scorer,
     check_choices,
-    check_counts,
     check_stride,
     default_method,
     default_reduction,
     reduction_named,
     scorer_named,
 )
-from exporter.core.schedule.prune import AMOUNTS, NUMBERS, OF_STRETCHED, SHAPED, Prune
-from exporter.core.schedule.rates import (
-    CANDIDATES,
-    CHOSEN_FROM,
-    SHAPES,
-    STRETCHED,
-    Curve,
-    exponent_for,
-    merges_at,
-    stretched,
-)
+from exporter.core.schedule.prune import AMOUNTS, NUMBERS, SHAPED, Prune
+from exporter.core.schedule.rates import Curve
 
 
 class Need(Enum):
@@ -117,18 +106,13 @@ OF_MODEL: Final = "of the model"
 class Policy:
     """How patches are scored, reduced and counted, and how much is pruned.
 
-    `counts` is one of `core.schedule.methods.COUNTS`: what a number is reached by, unless it scales rates. Only
-    stretched counts have an `exponent` but 1, or merge embedded patches before the first layer; `is_open` says
-    whether images may choose among such counts.
+    `merges` is how many layers merge under matching; None: as the share to save says.
     """
 
     method: Method
     scorer: Scorer
     reduction: Reduction
-    counts: str
-    exponent: float
-    merges_embedded: bool
-    is_open: bool
+    merges: int | None
     amount: Amount
     anchors: Anchors
     alpha: float | Literal["of the model"]
@@ -148,31 +132,9 @@ class Policy:
         return spec.default_alpha if isinstance(self.alpha, str) else self.alpha
 
     @property
-    def curve(self) -> Curve:
-        """How the patches that are left fall from layer to layer, where the counts are a shape."""
-        if self.counts == STRETCHED:
-            return stretched(self.exponent)
-        return SHAPES[self.counts]
-
-    @property
-    def alternatives(self) -> tuple["Policy", ...]:
-        """The same with other stretched counts, where images may choose among them."""
-        if not self.is_open:
-            return ()
-        early = (False, True) if self.scorer.by_tokens else (False,)
-        policies = [
-            replace(self, exponent=exponent, merges_embedded=merges)
-            for exponent in CANDIDATES
-            for merges in early
-        ]
-        return tuple(policy for policy in policies if policy != self)
-
-    @property
-    def name(self) -> str:
-        """The method, with its counts where they are not the usual ones: for messages."""
-        if self.counts == METHODS[self.method].counts[0]:
-            return str(self.method)
-        return f"{self.method}, counts {self.counts}"
+    def curve(self) -> Curve | None:
+        """How the patches that are left fall from layer to layer, where a number is given; None: by ACS."""
+        return METHODS[self.method].curve
 
     @property
     def needs(self) -> frozenset[Need]:
@@ -180,7 +142,7 @@ class Policy:
         amount, schedule = self.amount, self.amount.whole_schedule
         follows = amount.has_number and not amount.has_rates
         conditions = {
-            Need.ACS: follows and self.counts == ACS,
+            Need.ACS: follows and self.curve is None,
             Need.INTER: self.scorer.calibrated,
             Need.COST: amount.mac_reduction is not None and self.method.adaptive,
             Need.REFIT: self.refit,
@@ -209,16 +171,14 @@ def resolve(prune: Prune, schedule: Schedule | None = None) -> Policy:
     choices = METHODS[method]
     scorer = scorer_named(said.scorer or choices.scorers[0])
     reduction = default_reduction(method, scorer)
-    counts = prune.counts or choices.counts[0]
-    _check_stretched(prune, counts)
+    if prune.merges is not None and method != Method.MATCHING:
+        got = f"{prune.merges} for {method}"
+        raise RecipeError("merges", got, f"method {Method.MATCHING}, or no merges")
     policy = Policy(
         method=method,
         scorer=scorer,
         reduction=reduction_named(said.reduce) if said.reduce else reduction,
-        counts=counts,
-        exponent=_exponent(prune, counts, amount),
-        merges_embedded=_merges_embedded(prune, scorer, counts, amount),
-        is_open=_is_open(prune, counts, amount),
+        merges=prune.merges,
         amount=amount,
         anchors=said.anchors or Anchors.MINMAX,
         alpha=OF_MODEL if said.alpha is None else said.alpha,
@@ -238,16 +198,8 @@ def _check_said_once(prune: Prune) -> None:
             raise RecipeError(" and ".join(said), "both", "one of them")
 
 
-def _check_stretched(prune: Prune, counts: str) -> None:
-    for name in OF_STRETCHED:
-        if counts != STRETCHED and (value := getattr(prune, name)) is not None:
-            got = f"{value} for counts {counts}"
-            raise RecipeError(name, got, f"counts {STRETCHED}, or no {name}")
-
-
 def _check(policy: Policy) -> None:
     check_choices(policy.method, policy.scorer, policy.reduction)
-    check_counts(policy.method, policy.scorer, policy.counts)
     check_stride(policy.scorer, policy.query_stride)
     if 0 in policy.amount.rates and not policy.scorer.by_tokens:
         got = f"layer 0 for {policy.method}, whose scores need a layer's attention"
@@ -259,43 +211,9 @@ def _check(policy: Policy) -> None:
         raise RecipeError("round_to", got, "1", COUNTS_VARY)
 
 
-def _exponent(prune: Prune, counts: str, amount: Amount) -> float:
-    """Return the exponent of the counts, by default that of the share to save; beside rho, all have its rate: 1."""
-    if prune.exponent is not None:
-        return prune.exponent
-    if counts == STRETCHED and amount.mac_reduction and not amount.has_rates:
-        return exponent_for(amount.mac_reduction)
-    return 1.0
-
-
-def _merges_embedded(prune: Prune, scorer: Scorer, counts: str, amount: Amount) -> bool:
-    """Return whether stretched counts start before the first layer, where only tokens can be compared."""
-    if prune.merge_embedded is not None:
-        if prune.merge_embedded and not scorer.by_tokens:
-            got = f"true for the scorer {scorer.name}"
-            raise RecipeError(
-                "merge_embedded", got, f"method {Method.MATCHING}, or false"
-            )
-        return prune.merge_embedded
-    if counts != STRETCHED or not scorer.by_tokens or amount.has_rates:
-        return False
-    return amount.mac_reduction is not None and merges_at(amount.mac_reduction)
-
-
-def _is_open(prune: Prune, counts: str, amount: Amount) -> bool:
-    """Return whether stretched counts follow from the share to save, and so much that they decide the loss."""
-    if counts != STRETCHED or amount.mac_reduction is None or amount.has_rates:
-        return False
-    is_said = any(getattr(prune, name) is not None for name in OF_STRETCHED)
-    return not is_said and amount.mac_reduction >= CHOSEN_FROM
-
-
 def _amount(prune: Prune, schedule: Schedule | None) -> Amount:
     amount = Amount(prune.rho, prune.mac_reduction, prune.rates, schedule)
-    if amount.has_rates:
-        for name in ("counts", *OF_STRETCHED):
-            if (value := getattr(prune, name)) is not None:
-                raise RecipeError(
-                    name, f"{value} beside rates or a schedule", "one of them"
-                )
+    if amount.has_rates and prune.merges is not None:
+        got = f"{prune.merges} beside rates or a schedule"
+        raise RecipeError("merges", got, "one of them")
     return amount

@@ -15,7 +15,7 @@ from exporter.core.base.settings import (
     option,
 )
 from exporter.core.base.vocabulary import Anchors, Method
-from exporter.core.schedule.methods import COUNTS, REDUCTIONS, SCORERS
+from exporter.core.schedule.methods import REDUCTIONS, SCORERS
 
 ProperShare = Annotated[float, Meta(gt=0, lt=1, description="a number in (0, 1)")]
 LayerRates = Annotated[
@@ -26,8 +26,6 @@ LayerRates = Annotated[
 # The fields that say how much to prune: a number, or rates; a number with rates scales these.
 NUMBERS, SHAPED = ("rho", "mac_reduction"), ("rates", "schedule")
 AMOUNTS = (*NUMBERS, *SHAPED)
-# The fields that change stretched counts.
-OF_STRETCHED = ("exponent", "merge_embedded")
 
 # The fields that a schedule has too.
 SCORING = (
@@ -73,10 +71,10 @@ class Prune(Settings):
     )
     method: Method | None = option(
         None,
-        "matching: merge similar patches, a similar share in the first layers. tome: as published, the same number "
+        "matching: merge similar patches, the same share in few layers. tome: as published, the same number "
         "in every layer. star: keep a share of the patches, computed from ACS. a-star: keep the patches with a "
         "share of the total score, image by image. The default is matching, tome if you give its score pairs, or "
-        "star if you give another score, alpha, anchors, drop, ACS or a calibration.",
+        "star if you give another score, alpha, anchors, drop or a calibration.",
         group="how to prune",
     )
     query_stride: Positive = option(
@@ -90,25 +88,11 @@ class Prune(Settings):
         REDUCTIONS,
         group="how to prune",
     )
-    counts: str | None = option(
+    merges: Positive | None = option(
         None,
-        "How many patches each layer keeps. stretched: a similar share in the first three fifths of the layers, "
-        "all in the others (the default of matching). constant: as many fewer in every layer (the default of "
-        "tome). acs: STAR's rates (of star).",
-        COUNTS,
+        "How many layers merge, of matching. By default 3, 4 where more than half of the multiply-adds is "
+        "saved, 5 above three quarters; 1 is fastest on a GPU at small batches.",
         group="how to prune",
-    )
-    exponent: Share | None = option(
-        None,
-        "Exponent of stretched counts, in (0, 1]. 1: the same share in each of these layers; the lower, the more "
-        "stay in later ones. By default it follows from the share to save: 1 up to 60 %, 0.7 from 80 %; beside "
-        "rho 1.",
-        flag=False,
-    )
-    merge_embedded: bool | None = option(
-        None,
-        "Merge patches before the first layer, too; by default where stretched counts save 80 % or more.",
-        flag=False,
     )
     refit: bool = option(
         False,

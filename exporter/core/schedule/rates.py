@@ -1,9 +1,9 @@
-"""Retention rates of layers, from the average cosine similarity (ACS) and rho, by hand, or of a shape of counts.
+"""Retention rates of layers, from the average cosine similarity (ACS) and rho, by hand, or along a curve.
 
-STAR, section 5.2: p_l is linear in ACS_l. Rates are rounded to float32 once, here. A shape says how the patches
-that are left fall from layer to layer, and needs no images or weights: it is a curve of real numbers, which counts
-follow, rounded up, so any share can be reached, up to one patch left from the first layer on. A rho, or the
-steepness of a shape, is solved for a cost.
+STAR, section 5.2: p_l is linear in ACS_l. Rates are rounded to float32 once, here. A curve says how the patches
+that are left fall from layer to layer, and needs no images or weights: counts follow it, rounded up, so any share
+can be reached, up to one patch left from the first layer on. A rho, or the steepness of a curve, is solved for a
+cost.
 """
 
 import math
@@ -139,7 +139,7 @@ class OutOfReachError(ScheduleError):
             "target",
             f"{target:.6g}",
             f"at least {least:.6g}, the lowest cost of all rho that were tried",
-            "save less, or take other counts, such as stretched",
+            "save less, or take the method matching",
         )
 
 
@@ -193,55 +193,19 @@ HALVINGS = 40
 # A count that is an integer but for rounding must not be rounded up past it.
 GUARD = 1e-4
 
-# The share of the patches left after the i-th layer that may prune (from 1), at a steepness from 0 (all) to 1. It
+# The share of the patches left after the i-th layer that prunes (from 1), at a steepness from 0 (all) to 1. It
 # never rises with either, and may be below 0.
 Curve = Callable[[float, int], float]
 
 
-# The exponent by the share of multiply-adds saved, measured on two models (docs/results.md); linear in between.
-EXPONENTS = {0.6: 1.0, 0.7: 0.8, 0.8: 0.7}
+def same_share(steepness: float, layer: int) -> float:
+    """Each layer that prunes keeps the same share of what reaches it."""
+    return float((1.0 - steepness) ** layer)
 
 
-def exponent_for(share: float) -> float:
-    """Return the exponent of stretched counts that loses least where this share is saved."""
-    return float(np.interp(share, list(EXPONENTS), list(EXPONENTS.values())))
-
-
-# Among these, images choose where this share or more is saved.
-CANDIDATES, CHOSEN_FROM = (1.0, 0.8, 0.6), 0.5
-# From this share on, some of the embedded patches merge before the first layer.
-MERGES_EMBEDDED = 0.8
-
-
-def merges_at(share: float) -> bool:
-    """Return whether stretched counts lose less where embedded patches merge too, if this share is saved."""
-    return share >= MERGES_EMBEDDED
-
-
-def stretched(exponent: float) -> Curve:
-    """Return the curve r^(l^exponent) of layers l; at 1 each keeps the same share of what reaches it.
-
-    The lower the exponent, the more patches reach the last layers, and the fewer the first ones.
-    """
-    return lambda steepness, layer: float((1.0 - steepness) ** (layer**exponent))
-
-
-# The share of the layers that may prune, the first ones, in which stretched counts fall. With as many multiply-adds
-# saved, each layer more takes steps to choose and to merge, and no fewer points are lost (docs/results.md).
-FALLING_SHARE = 0.6
-
-
-def first_layers(layers: Sequence[int]) -> Sequence[int]:
-    """Return the layers in which stretched counts fall, of those that may prune."""
-    return layers[: max(1, round(FALLING_SHARE * len(layers)))]
-
-
-STRETCHED = "stretched"
-SHAPES: Mapping[str, Curve] = {
-    STRETCHED: stretched(1.0),
-    # ToMe, section 3: as many patches fewer in every layer.
-    "constant": lambda steepness, layer: 1.0 - steepness * layer,
-}
+def same_number(steepness: float, layer: int) -> float:
+    """As many patches fewer in every layer that prunes (ToMe, section 3)."""
+    return 1.0 - steepness * layer
 
 
 def shaped_counts(
@@ -251,7 +215,7 @@ def shaped_counts(
 
     Args:
         curve: How the patches that are left fall from layer to layer.
-        steepness: From 0, all patches stay, to 1, one stays from the first layer of the shape on.
+        steepness: From 0, all patches stay, to 1, one stays from the first layer that prunes on.
         patches: Patches before the first layer.
         prunes: Whether each layer may prune.
     """
@@ -266,7 +230,7 @@ def counts_of_rho(
 ) -> tuple[int, ...]:
     """Return the counts whose lowest rate is rho, but for rounding.
 
-    With "constant", ToMe's number of patches merged in a layer is (1 − rho) · patches / ((1 − rho) · layers + rho).
+    By `same_number`, a layer merges (1 − rho) · patches / ((1 − rho) · layers + rho), where so many layers prune.
     """
 
     def keeps(steepness: float) -> bool:
@@ -286,9 +250,9 @@ def counts_for_cost(
     cost: Callable[[tuple[int, ...]], float],
     target: float,
 ) -> tuple[int, ...]:
-    """Return the counts of a shape whose cost is at most the target, and above it with a patch more.
+    """Return the counts of a curve whose cost is at most the target, and above it with a patch more anywhere.
 
-    Between the two last curves, as many layers as fit have the count of the flatter one, from the first on.
+    They are those of the flattest curve that fits, and what that leaves is spent patch by patch.
 
     Args:
         curve: How the patches that are left fall from layer to layer.
@@ -298,7 +262,7 @@ def counts_for_cost(
         target: The target cost, in the same unit.
 
     Raises:
-        OutOfReachError: The steepest of this shape costs more.
+        OutOfReachError: The steepest of this curve costs more.
     """
     least = cost(shaped_counts(curve, 1.0, patches, prunes))
     if least > target:
@@ -309,16 +273,31 @@ def counts_for_cost(
 
     flat = _steepest(too_dear, HALVINGS)
     steep = flat + 0.5**HALVINGS if too_dear(flat) else flat
-    above = shaped_counts(curve, flat, patches, prunes)
-    below = shaped_counts(curve, steep, patches, prunes)
-    # The counts fall where the flatter curve ends: only a layer that prunes may come next.
-    ends = [layer for layer in range(1, len(prunes)) if prunes[layer]]
-    for end in (*ends, len(prunes)):
-        more = above[:end] + below[end:]
-        if cost(more) > target:
-            break
-        below = more
-    return below
+    keep = shaped_counts(curve, steep, patches, prunes)
+
+    def fits(keep: tuple[int, ...]) -> bool:
+        return cost(keep) <= target
+
+    while (more := _raised(keep, patches, prunes, fits)) != keep:
+        keep = more
+    return keep
+
+
+def _raised(
+    keep: tuple[int, ...],
+    patches: int,
+    prunes: Sequence[bool],
+    fits: Callable[[tuple[int, ...]], bool],
+) -> tuple[int, ...]:
+    """Return counts with a patch more behind each layer that prunes, from the last on, where that fits."""
+    starts = [layer for layer, may in enumerate(prunes) if may]
+    for start, end in reversed([*pairwise((*starts, len(prunes)))]):
+        most = keep[start - 1] if start else patches
+        raised = (keep[start] + 1,) * (end - start)
+        more = (*keep[:start], *raised, *keep[end:])
+        if keep[start] < most and fits(more):
+            keep = more
+    return keep
 
 
 def rates_of_counts(left_after: Sequence[int], patches: int) -> tuple[float, ...]:

@@ -177,10 +177,9 @@ def _shared(family: str, method: str, detail: str, reduce: str = "drop") -> Prun
     if method == "dense":
         pruned = PrunedViT(vit, keep_everything(vit.spec)).eval()
     elif method == "early":
-        settings = Prune(merge_embedded=True, exponent=1.0)
-        pruned = PrunedViT(
-            vit, shape_schedule(vit.spec, 0.75, resolve(settings))
-        ).eval()
+        rates = dict.fromkeys(range(vit.spec.depth), 0.75)
+        schedule = manual_schedule(vit.spec, rates, resolve(Prune()))
+        pruned = PrunedViT(vit, schedule).eval()
     elif method in (Method.TOME, Method.MATCHING):
         rho = 0.4 if method == Method.TOME else 0.7
         pruned = PrunedViT(

@@ -9,7 +9,7 @@ import torch
 from exporter.core.base.vocabulary import Method
 from exporter.core.prune.ops.curve import along_curve
 from exporter.core.prune.pruned_vit import PrunedViT
-from exporter.core.schedule.plan import shape_schedule
+from exporter.core.schedule.plan import schedule_of
 from exporter.core.schedule.policy import resolve
 from exporter.core.schedule.prune import Prune
 from exporter.core.vit.protocol import (
@@ -28,13 +28,11 @@ FAMILIES = ("vit", "distilled", "registers", "qk norm", "eva02, joined, rotary")
 
 TOME = Prune(rho=0.4, method=Method.TOME)
 MATCHING = Prune(rho=0.4, method=Method.MATCHING)
-EARLY = Prune(rho=0.75, merge_embedded=True)
+EARLY = Prune(rates={0: 0.75, 1: 0.75, 2: 0.75})
 
 
 def merging(vit: PrunableViT, settings: Prune = TOME) -> PrunedViT:
-    return PrunedViT(
-        vit, shape_schedule(vit.spec, settings.rho or 1.0, resolve(settings))
-    )
+    return PrunedViT(vit, schedule_of(resolve(settings), vit.spec))
 
 
 @pytest.mark.parametrize(
@@ -72,7 +70,7 @@ def test_each_image_is_merged_as_a_plain_loop_merges_it(
 
 def test_a_schedule_from_before_the_curve_merges_row_by_row() -> None:
     vit = make_vit("vit")
-    along = shape_schedule(vit.spec, 0.4, resolve(MATCHING))
+    along = schedule_of(resolve(MATCHING), vit.spec)
     pruned = PrunedViT(vit, replace(along, along_curve=False))
     images = random_images(vit, 1)
     with torch.inference_mode():

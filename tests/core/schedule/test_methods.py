@@ -198,38 +198,3 @@ def test_where_counts_depend_on_the_image_patches_are_dropped() -> None:
         RecipeError, match=r"scorer \| got pairs for a-star \| need one of fused, intra"
     ):
         check_choices(Method.A_STAR, PAIRS, DROP)
-
-
-@pytest.mark.parametrize(
-    ("method", "scorer", "counts", "named"),
-    [
-        ("star", "token-pairs", "stretched", "matching"),
-        ("star", "pairs", "constant", "tome"),
-        ("tome", None, "acs", "star"),
-        ("matching", None, "acs", "star"),
-    ],
-)
-def test_counts_of_pairs_belong_to_one_method_which_a_refusal_names(
-    method: str, scorer: str | None, counts: str, named: str
-) -> None:
-    with pytest.raises(
-        RecipeError, match=rf"counts \| got {counts} for {method} \| need one of"
-    ) as refused:
-        resolve(Prune(scorer, method=Method(method), counts=counts))
-    words = f"these counts with its pairs: method {named}, scorer "
-    assert refused.value.hint.startswith(words)
-    pairs = refused.value.hint.removeprefix(words)
-    assert resolve(Prune(pairs, method=Method(named), counts=counts)).counts == counts
-
-
-def test_counts_of_a_star_are_those_of_acs() -> None:
-    with pytest.raises(RecipeError, match="stretched for a-star") as refused:
-        resolve(Prune(method=Method.A_STAR, counts="stretched"))
-    assert refused.value.hint == ""
-
-
-def test_counts_that_only_pairs_of_keys_have_name_their_method() -> None:
-    with pytest.raises(RecipeError, match="constant for matching") as refused:
-        resolve(Prune(counts="constant", method=Method.MATCHING))
-    assert refused.value.hint == "method tome has them, with its pairs of keys"
-    assert resolve(Prune(counts="constant", method=Method.TOME)).counts == "constant"

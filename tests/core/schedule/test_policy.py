@@ -31,54 +31,33 @@ from exporter.core.vit.protocol import PrunableViT
 @pytest.mark.parametrize(
     ("settings", "expected"),
     [
-        ({}, (Method.MATCHING, TOKEN_PAIRS, MERGE_WEIGHTED, "stretched")),
-        ({"reduce": "merge"}, (Method.MATCHING, TOKEN_PAIRS, MERGE, "stretched")),
-        ({"alpha": 0.5}, (Method.STAR, FUSED, DROP, "acs")),
-        ({"scorer": "intra"}, (Method.STAR, INTRA, DROP, "acs")),
-        ({"method": "tome"}, (Method.TOME, PAIRS, MERGE_WEIGHTED, "constant")),
-        (
-            {"method": "star", "counts": "stretched"},
-            (Method.STAR, FUSED, DROP, "stretched"),
-        ),
+        ({}, (Method.MATCHING, TOKEN_PAIRS, MERGE_WEIGHTED)),
+        ({"reduce": "merge"}, (Method.MATCHING, TOKEN_PAIRS, MERGE)),
+        ({"alpha": 0.5}, (Method.STAR, FUSED, DROP)),
+        ({"scorer": "intra"}, (Method.STAR, INTRA, DROP)),
+        ({"method": "tome"}, (Method.TOME, PAIRS, MERGE_WEIGHTED)),
     ],
 )
 def test_what_is_not_said_is_the_methods_default(
     settings: dict[str, Any], expected: tuple[Any, ...]
 ) -> None:
     policy = resolve(Prune(**settings))
-    assert (policy.method, policy.scorer, policy.reduction, policy.counts) == expected
-
-
-@pytest.mark.parametrize(
-    ("settings", "exponent"),
-    [
-        ({"mac_reduction": 0.2}, 1.0),
-        ({"mac_reduction": 0.6}, 1.0),
-        ({"mac_reduction": 0.95}, 0.7),
-        ({"mac_reduction": 0.6, "exponent": 0.5}, 0.5),
-        ({"rho": 0.5}, 1.0),
-        ({"rho": 0.5, "exponent": 0.7}, 0.7),
-        ({"method": "tome", "mac_reduction": 0.6}, 1.0),
-    ],
-)
-def test_an_exponent_that_is_not_said_follows_from_the_share(
-    settings: dict[str, Any], exponent: float
-) -> None:
-    assert resolve(Prune(**settings)).exponent == exponent
+    assert (policy.method, policy.scorer, policy.reduction) == expected
 
 
 @pytest.mark.parametrize(
     ("settings", "words"),
     [
-        ({"method": "tome", "rho": 0.5}, "0.7 for counts constant"),
-        ({"rates": {2: 0.5}}, "0.7 beside rates"),
+        ({"method": "tome", "rho": 0.5}, "2 for tome"),
+        ({"scorer": "intra", "rho": 0.5}, "2 for star"),
+        ({"rates": {2: 0.5}}, "2 beside rates"),
     ],
 )
-def test_an_exponent_that_nothing_reads_is_refused(
+def test_merges_that_nothing_reads_are_refused(
     settings: dict[str, Any], words: str
 ) -> None:
     with pytest.raises(RecipeError, match=words):
-        resolve(Prune(exponent=0.7, **settings))
+        resolve(Prune(merges=2, **settings))
 
 
 @pytest.mark.parametrize("rate", [0.5, 1.0])
@@ -86,23 +65,6 @@ def test_rates_before_the_first_layer_are_for_tokens_alone(rate: float) -> None:
     assert resolve(Prune(rates={0: rate})).amount.rates == {0: rate}
     with pytest.raises(RecipeError, match="layer 0 for star"):
         resolve(Prune("intra", rates={0: rate}))
-
-
-@pytest.mark.parametrize(
-    ("settings", "merges"),
-    [
-        ({"mac_reduction": 0.7}, False),
-        ({"mac_reduction": 0.8}, True),
-        ({"mac_reduction": 0.8, "merge_embedded": False}, False),
-        ({"mac_reduction": 0.8, "method": "tome", "counts": "stretched"}, False),
-        ({"rho": 0.5}, False),
-        ({"rho": 0.5, "merge_embedded": True}, True),
-    ],
-)
-def test_embedded_patches_merge_where_much_is_saved(
-    settings: dict[str, Any], merges: bool
-) -> None:
-    assert resolve(Prune(**settings)).merges_embedded is merges
 
 
 def test_a_models_alpha_holds_unless_one_is_said(tiny_vit: PrunableViT) -> None:
@@ -132,7 +94,6 @@ def test_a_number_stands_alone_or_scales_rates(tiny_vit: PrunableViT) -> None:
         ({"rho": 0.5}, set()),
         ({"method": "star", "rho": 0.5}, {Need.ACS, Need.INTER}),
         ({"scorer": "intra", "rho": 0.5}, {Need.ACS}),
-        ({"scorer": "intra", "counts": "stretched", "rho": 0.5}, set()),
         ({"scorer": "intra", "rates": {2: 0.5}, "rho": 0.5}, set()),
         ({"scorer": "intra", "method": "a-star", "rho": 0.5}, {Need.ACS}),
         (

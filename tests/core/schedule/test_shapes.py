@@ -1,14 +1,12 @@
 """Shapes: counts never rise, and every share that one patch left allows is reached or refused."""
 
-from dataclasses import replace
+from collections.abc import Sequence
 from itertools import pairwise
 
 import hypothesis.strategies as st
-import numpy as np
 import pytest
 from hypothesis import given
 
-from exporter.core.base.errors import RecipeError
 from exporter.core.base.records import Schedule
 from exporter.core.base.vocabulary import Method
 from exporter.core.schedule.macs import dense_macs, schedule_macs
@@ -16,24 +14,21 @@ from exporter.core.schedule.plan import saving_schedule, schedule_of
 from exporter.core.schedule.policy import resolve
 from exporter.core.schedule.prune import Prune
 from exporter.core.schedule.rates import (
-    SHAPES,
     Curve,
     OutOfReachError,
     counts,
     counts_for_cost,
     counts_of_rho,
-    exponent_for,
-    first_layers,
     rates_of_counts,
+    same_number,
+    same_share,
     shaped_counts,
-    stretched,
 )
 from exporter.depth.checkpoint import describe_vit
 from exporter.models.request import ModelRequest
-from tests.calibration.samples import acs_of
 
-EXPONENT = st.floats(0.0, 1.0, exclude_min=True)
-CURVE = st.just(SHAPES["constant"]) | EXPONENT.map(stretched)
+CURVES = (same_share, same_number)
+CURVE = st.sampled_from(CURVES)
 PRUNES = st.lists(st.booleans(), min_size=1, max_size=32)
 SPEC = describe_vit(ModelRequest("deit_small_patch16_224")).spec
 
@@ -81,10 +76,8 @@ def test_a_cost_is_met_within_one_patch_of_a_layer(
 
 
 @given(
-    settings=st.builds(Prune, method=st.just(Method.MATCHING), exponent=EXPONENT)
-    | st.builds(
-        Prune, method=st.just(Method.TOME), counts=st.sampled_from(sorted(SHAPES))
-    ),
+    settings=st.builds(Prune, merges=st.none() | st.integers(1, 5))
+    | st.just(Prune(method=Method.TOME)),
     share=st.floats(0.05, 0.95),
 )
 def test_a_share_of_multiply_adds_is_met_within_one_token_or_refused(
@@ -117,27 +110,20 @@ def test_a_share_of_multiply_adds_is_met_within_one_token_or_refused(
 @pytest.mark.parametrize(
     ("settings", "layers"),
     [
-        (Prune(mac_reduction=0.4), range(1, 8)),
-        (Prune(mac_reduction=0.8), range(8)),
-        (Prune(rho=0.9), range(1, 8)),
-        (Prune(method=Method.TOME, counts="stretched", rho=0.9), range(1, 8)),
+        (Prune(mac_reduction=0.2), (2, 4, 6)),
+        (Prune(mac_reduction=0.5), (2, 4, 6)),
+        (Prune(mac_reduction=0.51), (0, 2, 4, 6)),
+        (Prune(rho=0.7), (2, 4, 6)),
+        (Prune(rho=0.7, merges=1), (4,)),
+        (Prune(mac_reduction=0.6, merges=2), (2, 6)),
+        (Prune(mac_reduction=0.75), (0, 2, 4, 6)),
+        (Prune(mac_reduction=0.8), (0, 1, 2, 3, 4)),
         (Prune(method=Method.TOME, mac_reduction=0.4), range(1, 12)),
         (Prune(method=Method.TOME, rho=0.9), range(1, 12)),
     ],
 )
-def test_stretched_counts_fall_in_the_first_layers_alone(
-    settings: Prune, layers: range
-) -> None:
-    schedule = schedule_of(resolve(settings), SPEC)
-    assert schedule.pruning_layers == tuple(layers)
-
-
-@pytest.mark.parametrize(("layers", "first"), [(1, 1), (2, 1), (5, 3), (11, 7)])
-def test_the_first_layers_are_three_fifths_of_those_that_may_prune(
-    layers: int, first: int
-) -> None:
-    may = range(2, 2 + layers)
-    assert list(first_layers(may)) == list(may[:first])
+def test_matching_merges_in_few_layers(settings: Prune, layers: Sequence[int]) -> None:
+    assert schedule_of(resolve(settings), SPEC).pruning_layers == tuple(layers)
 
 
 @given(patches=st.integers(2, 1024), depth=st.integers(1, 32), data=st.data())
@@ -147,73 +133,31 @@ def test_an_integer_r_is_that_of_tome(
     """Each layer merges r; rho is the rate of the last one."""
     r = data.draw(st.integers(0, (patches - 1) // depth))
     rho = (patches - r * depth) / (patches - r * (depth - 1))
-    found = counts_of_rho(SHAPES["constant"], rho, patches, [True] * depth)
+    found = counts_of_rho(same_number, rho, patches, [True] * depth)
     assert found == tuple(patches - r * layer for layer in range(1, depth + 1))
 
 
-@given(st.floats(0.01, 1.0), EXPONENT, st.integers(1, 1024), st.integers(1, 32))
-def test_rho_is_the_first_rate_of_stretched_counts(
-    rho: float, exponent: float, patches: int, depth: int
+@given(st.floats(0.01, 1.0), st.integers(1, 1024), st.integers(1, 32))
+def test_rho_is_every_rate_of_the_same_share(
+    rho: float, patches: int, depth: int
 ) -> None:
-    """By an exponent of 1 it is every rate."""
-    found = counts_of_rho(stretched(exponent), rho, patches, [True] * depth)
-    for layer, left in enumerate(found, start=1):
-        assert abs(left - max(1.0, patches * rho ** (layer**exponent))) < 1 + 1e-3
-
-
-@given(st.floats(0.0, 1.0), st.integers(1, 1024), PRUNES)
-def test_an_exponent_of_one_is_the_geometric_sequence(
-    steepness: float, patches: int, prunes: list[bool]
-) -> None:
-    def geometric(steepness: float, layer: int) -> float:
-        return float((1.0 - steepness) ** layer)
-
-    same = shaped_counts(geometric, steepness, patches, prunes)
-    assert shaped_counts(stretched(1.0), steepness, patches, prunes) == same
-
-
-@given(st.floats(0.41, 0.9), st.floats(0.41, 0.9))
-def test_the_more_is_saved_the_lower_the_exponent(one: float, other: float) -> None:
-    less, more = sorted((one, other))
-    assert 0.0 < exponent_for(more) <= exponent_for(less) <= 1.0
-
-
-def test_a_lower_exponent_leaves_more_to_the_last_layers_at_equal_cost() -> None:
-    def left(exponent: float) -> tuple[int, ...]:
-        return counts_for_cost(stretched(exponent), 64, [True] * 11, sum, 240)
-
-    assert left(1.0)[0] > left(0.8)[0] > left(0.6)[0]
-    assert left(1.0)[-1] < left(0.8)[-1] < left(0.6)[-1]
+    left = counts_of_rho(same_share, rho, patches, [True] * depth)
+    for layer, count in enumerate(left, start=1):
+        assert abs(count - max(1.0, patches * rho**layer)) < 1 + 1e-3
 
 
 def test_shapes_by_hand() -> None:
     every = [True] * 4
     # r = 2.53
-    assert counts_of_rho(SHAPES["constant"], 0.7, 16, every) == (14, 11, 9, 6)
-    assert counts_of_rho(
-        SHAPES["constant"], 0.5, 16, [True, False, True, True, True]
-    ) == (13, 13, 10, 7, 4)
-    assert shaped_counts(SHAPES["stretched"], 0.5, 16, every) == (8, 4, 2, 1)
-    assert shaped_counts(stretched(0.5), 0.5, 16, every) == (8, 7, 5, 4)  # 16 · 0.5^√l
-    for shape in SHAPES.values():
-        assert counts_of_rho(shape, 1.0, 16, every) == (16,) * 4
-        assert counts_of_rho(shape, 0.5, 16, [False] * 4) == (16,) * 4
-
-
-def test_counts_are_a_choice_of_their_own() -> None:
-    star = Prune("intra", method=Method.STAR, counts="stretched", mac_reduction=0.6)
-    assert schedule_of(resolve(star), SPEC).acs is None
-    with pytest.raises(RecipeError, match="stretched for a-star"):
-        resolve(Prune(method=Method.A_STAR, counts="stretched"))
-    with pytest.raises(RecipeError, match="beside rates"):
-        resolve(Prune(counts="stretched", rates={2: 0.5}))
-
-
-def test_a_shape_keeps_the_digest_of_the_scores_it_prunes_by() -> None:
-    scores = np.ones((SPEC.depth, SPEC.num_patches))
-    made = replace(acs_of(SPEC, [0.5] * SPEC.depth), inter=scores)
-    for scorer, digest in (("fused", made.inter_sha256), ("intra", "")):
-        settings = Prune(
-            scorer, 0.7, method=Method.STAR, counts="stretched", reduce="drop"
-        )
-        assert schedule_of(resolve(settings), SPEC, made).inter_sha256 == digest
+    assert counts_of_rho(same_number, 0.7, 16, every) == (14, 11, 9, 6)
+    assert counts_of_rho(same_number, 0.5, 16, [True, False, True, True, True]) == (
+        13,
+        13,
+        10,
+        7,
+        4,
+    )
+    assert shaped_counts(same_share, 0.5, 16, every) == (8, 4, 2, 1)
+    for curve in CURVES:
+        assert counts_of_rho(curve, 1.0, 16, every) == (16,) * 4
+        assert counts_of_rho(curve, 0.5, 16, [False] * 4) == (16,) * 4

@@ -2,7 +2,9 @@
 
 Patches that alternate along it are the squares of a chessboard: all four neighbours are of the other set. Row by
 row they are columns of an even grid, and two are. The curve is Hilbert's (1891), for grids of any shape: from one
-corner to the next, through both halves of a long grid, or through two quarters and the half between them.
+corner to the next, through both halves of a long grid, or through two quarters and the half between them. It goes
+along the longer side, or along the shorter one where only that has a way by neighbours: where the longer is odd and
+the shorter even. It starts at the first patch; of a square it ends with the last one of the first row.
 """
 
 import numpy as np
@@ -21,7 +23,10 @@ def order_of(schedule: Schedule, grid: tuple[int, int]) -> Array:
 def along_curve(grid: tuple[int, int]) -> Array:
     """Return the places of all patches in the order of the curve, counted row by row."""
     places = np.arange(grid[0] * grid[1]).reshape(grid)
-    return _curve(places if grid[0] > grid[1] else places.T)
+    if grid[0] <= grid[1]:
+        places = places.T
+    longer, shorter = places.shape
+    return _curve(places.T if longer % 2 and not shorter % 2 else places)
 
 
 def _curve(places: Array) -> Array:

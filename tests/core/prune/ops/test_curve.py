@@ -5,21 +5,22 @@ import pytest
 
 from exporter.core.prune.ops.curve import along_curve
 
-SIDES = range(1, 25)
+SIDES = range(1, 41)
 
 
 @pytest.mark.parametrize("rows", SIDES)
 def test_it_reaches_each_patch_once_by_steps_to_neighbours(rows: int) -> None:
-    """Of odd grids that are not square, one step may go along a diagonal."""
+    """So alternate patches are the squares of a chessboard."""
     for columns in SIDES:
         order = along_curve((rows, columns))
         assert sorted(order) == list(range(rows * columns))
         down, right = np.divmod(order, columns)
-        steps = abs(np.diff(down)) + abs(np.diff(right))
-        diagonal = (steps == 2).sum()
-        assert (steps >= 1).all()
-        assert (steps <= 2).all()
-        assert diagonal <= (rows % 2 or columns % 2) * (rows != columns)
+        assert (abs(np.diff(down)) + abs(np.diff(right)) == 1).all()
+
+
+def test_the_order_that_the_page_prints() -> None:
+    order = [0, 1, 5, 4, 8, 12, 13, 9, 10, 14, 15, 11, 7, 6, 2, 3]
+    assert along_curve((4, 4)).tolist() == order
 
 
 def test_parts_of_it_are_compact() -> None:
