@@ -67,7 +67,7 @@ INNER_ORDER = {
         ("comparison",),
         ("reference",),
     ),
-    "engines": (("tensorrt_api",), ("manifest",), ("runner",), ("choice",)),
+    "engines": (("tool",), ("manifest",), ("runner",), ("choice",)),
     "measure": (
         ("accuracy",),
         ("loss",),

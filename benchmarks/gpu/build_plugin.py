@@ -13,13 +13,14 @@ import sys
 from pathlib import Path
 
 from exporter.core.base.errors import UserError
+from exporter.core.base.targets import TRT
 from exporter.engines.plugin_library import (
     LIBRARY,
     check_version,
     checked_library,
     write_source,
 )
-from exporter.engines.tensorrt_api import import_tensorrt
+from exporter.engines.tool import tool_of
 
 HEADERS = "TENSORRT_INCLUDE_DIR"
 
@@ -44,7 +45,7 @@ def main() -> int:
 
 def built(out: Path) -> Path:
     """Build the library in a folder, and return its path; UserError for what is missing or too old."""
-    version = import_tensorrt().__version__
+    version = tool_of(TRT).version
     check_version(version)
     headers = os.environ.get(HEADERS)
     if not headers:

@@ -27,7 +27,7 @@ from exporter.core.base.vocabulary import Layout, Method, Precision
 from exporter.core.lower.pipeline import lower
 from exporter.core.prune.pruned_vit import PrunedViT
 from exporter.data.batches import noise
-from exporter.engines.runner import this_machine
+from exporter.engines.gpu import this_machine
 from exporter.measure.benchmark import Throughput
 
 # Times all networks of a case in turns; results by name.

@@ -25,10 +25,11 @@ from exporter.core.base.targets import RTX, TENSORRT_FP16
 from exporter.core.base.vocabulary import Method
 from exporter.core.lower.pipeline import lower
 from exporter.core.prune.pruned_vit import PrunedViT
+from exporter.engines.builder import build_plan
 from exporter.engines.cost_model import GPUS, estimated_ms
-from exporter.engines.rtx import build_ahead, read_programs
+from exporter.engines.programs import read_programs
 from exporter.engines.settings import BuildSettings
-from exporter.engines.tensorrt_api import import_rtx
+from exporter.engines.tool import tool_of
 
 METHODS = (Method.STAR, Method.TOME, Method.MATCHING)
 SHARES = (0.4, 0.6)
@@ -62,7 +63,7 @@ class Estimates:
         save_onnx(model, file)
         settings = BuildSettings(runtime=RTX.name, sm=(SM,), batches=BATCHES)
         fitting = settings.of_model(artefact_of(model))
-        programs = read_programs(build_ahead(import_rtx(), file, SM, fitting))
+        programs = read_programs(build_plan(tool_of(RTX), file, fitting, sm=SM))
         times: dict[str, dict[int, float]] = {gpu.name: {} for gpu in GPUS}
         for batch, (steps, _) in zip(BATCHES, programs, strict=True):
             for gpu in GPUS:

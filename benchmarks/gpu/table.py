@@ -26,13 +26,13 @@ from exporter.core.base.canonical_json import save_json
 from exporter.core.base.vocabulary import Method
 from exporter.core.schedule.macs import mean_macs
 from exporter.data.batches import noise
-from exporter.engines.clocks import (
+from exporter.engines.gpu import (
     NO_CLOCKS,
     Clocks,
     clocks_of,
+    gpu_uuid,
     sampled_clocks,
 )
-from exporter.engines.runner import gpu_uuid
 from exporter.measure.benchmark import Comparison, Throughput, compare_speed
 
 BATCHES = (1, 2, 4, 8, 16, 32, 64, 128, 256)

@@ -1,12 +1,14 @@
 """DeiT as TensorRT engines of one batch size each: the GPU's compute time, without copies."""
 
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import replace
+from importlib.util import find_spec
+from multiprocessing import get_context
 from pathlib import Path
-from typing import Any
 
 from case import STOCK, Case, Timing, model_files
 
-from exporter.core.base.errors import MissingDependencyError, UserError
+from exporter.core.base.errors import UserError
 from exporter.core.base.targets import (
     RTX,
     TENSORRT,
@@ -17,8 +19,9 @@ from exporter.core.base.targets import (
     Target,
 )
 from exporter.core.base.vocabulary import Layout, Method
-from exporter.engines.builder import build_engine, save_engine
+from exporter.engines.builder import build_plan, inspected, save_engine
 from exporter.engines.cost_model import estimated_ms, gpu_of
+from exporter.engines.gpu import this_machine
 from exporter.engines.manifest import (
     ENGINES,
     engine_path,
@@ -27,10 +30,9 @@ from exporter.engines.manifest import (
     read_manifest,
 )
 from exporter.engines.plugin_library import checked_library
-from exporter.engines.rtx import build_ahead, read_programs
-from exporter.engines.runner import this_machine
+from exporter.engines.programs import read_programs
 from exporter.engines.settings import BuildSettings
-from exporter.engines.tensorrt_api import import_rtx, import_tensorrt
+from exporter.engines.tool import Tool, tool_of
 from exporter.engines.trtexec import require_program
 from exporter.measure.batch_sweep import BenchSettings
 from exporter.measure.gpu_time import EngineFile, Run, engine_times
@@ -68,12 +70,12 @@ ROWS = {
 
 def require() -> None:
     """Raise UserError where TensorRT or trtexec, which times its engines, is missing."""
-    require_program(TRT, import_tensorrt().__version__)
+    require_program(TRT, tool_of(TRT).version)
 
 
 def why_not(mode: str, plugin: Path | None) -> str:
     """Return why this TensorRT, this GPU or the plugin library does not do for a mode; "" if they do."""
-    version = import_tensorrt().__version__
+    version = tool_of(TRT).version
     if mode in ROWS and plugin is None:
         return "needs the CdfRetain library: --plugin FILE"
     try:
@@ -89,7 +91,7 @@ def why_not(mode: str, plugin: Path | None) -> str:
 def prepared(case: Case) -> Timing:
     """Build the engines that are missing; the result times all of them by trtexec."""
     # trtexec takes a comma in a path for the end of it.
-    trt = import_tensorrt()
+    tool = tool_of(TRT)
     folder = case.folder / case.mode.replace(", ", "-")
     _, holders = ROWS.get(case.mode, ((), ()))
     engines = {}
@@ -97,7 +99,7 @@ def prepared(case: Case) -> Timing:
         build = _settings(case, name)
         if name in holders:
             build = replace(build, plugin=case.plugin)
-        engines[name] = _engine(trt, onnx, build, folder / ENGINES)
+        engines[name] = _engine(tool, onnx, build, folder / ENGINES)
     save_raw_images(case.images, (case.batch,), folder)
     settings = BenchSettings(batches=(case.batch,), rounds=case.rounds)
     run = Run(case.images.shape[1:], settings, case.plugin if holders else None)
@@ -110,20 +112,23 @@ def estimated(case: Case) -> dict[str, float]:
     Empty without it, or where its table has no such card. A network that needs the plugin has none.
     """
     gpu = gpu_of(this_machine("").sm)
-    if gpu is None or case.mode in ROWS:
-        return {}
-    try:
-        rtx = import_rtx()
-    except MissingDependencyError:
+    is_here = find_spec("tensorrt_rtx") is not None
+    if gpu is None or case.mode in ROWS or not is_here:
         return {}
     milliseconds = dict[str, float]()
-    for name, onnx in _files(case).items():
-        settings = replace(_settings(case, name), runtime=RTX.name, sm=(PLAN_SM,))
-        ((steps, _),) = read_programs(build_ahead(rtx, onnx, PLAN_SM, settings))
-        milliseconds |= {
-            name: estimated_ms(steps, gpu.sm, tf32=settings.tf32)[gpu.name]
-        }
+    # Polygraphy takes TensorRT or TensorRT for RTX for a whole process: here the former.
+    with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as apart:
+        for name, onnx in _files(case).items():
+            settings = replace(_settings(case, name), runtime=RTX.name, sm=(PLAN_SM,))
+            times = apart.submit(_estimate, onnx, settings, gpu.sm).result()
+            milliseconds[name] = times[gpu.name]
     return milliseconds
+
+
+def _estimate(onnx: Path, settings: BuildSettings, sm: str) -> dict[str, float]:
+    plan = build_plan(tool_of(RTX), onnx, settings, sm=PLAN_SM)
+    ((steps, _),) = read_programs(plan)
+    return estimated_ms(steps, sm, tf32=settings.tf32)
 
 
 def _files(case: Case) -> dict[str, Path]:
@@ -146,11 +151,14 @@ def _settings(case: Case, name: str) -> BuildSettings:
     return BuildSettings(batches=(case.batch,), tf32=compares or case.mode == TF32)
 
 
-def _engine(trt: Any, onnx: Path, settings: BuildSettings, folder: Path) -> EngineFile:
+def _engine(
+    tool: Tool, onnx: Path, settings: BuildSettings, folder: Path
+) -> EngineFile:
     (batch,) = settings.batches
     path = engine_path(folder, onnx, batch)
     if not manifest_path(path).is_file():
-        plan, layers = build_engine(trt, onnx, settings, folder / "timing.cache")
-        manifest = manifest_of(plan, onnx, settings, this_machine(trt.__version__))
-        save_engine(path, plan, manifest, layers)
+        cache = folder / "timing.cache"
+        plan = build_plan(tool, onnx, settings, cache=cache)
+        manifest = manifest_of(plan, onnx, settings, this_machine(tool.version))
+        save_engine(path, plan, manifest, inspected(tool, plan))
     return EngineFile(onnx, path, read_manifest(path))

@@ -24,7 +24,7 @@ from exporter.core.base.errors import RecipeError
 from exporter.core.base.records import Pair
 from exporter.core.base.targets import ONNXRUNTIME_CPU
 from exporter.engines.choice import RunSettings
-from exporter.engines.clocks import Clocks
+from exporter.engines.gpu import Clocks
 from exporter.measure.batch_sweep import AtBatch, BenchSettings
 from exporter.measure.benchmark import Comparison, EngineRuns, Throughput
 from exporter.report.words import headline, milliseconds, sentence

@@ -6,14 +6,13 @@ builds it.
 """
 
 import argparse
-import shlex
 
 from exporter.cli.flags import add_file, add_folder
 from exporter.cli.output import RichStages, print_json, print_lines
 from exporter.cli.setting_flags import add_flags, from_flags
 from exporter.core.base.canonical_json import to_json
-from exporter.core.base.errors import MissingDependencyError, RecipeError
-from exporter.engines.layer_info import explain_audit
+from exporter.core.base.errors import RecipeError
+from exporter.engines.audit import explain_audit
 from exporter.engines.manifest import EngineManifest
 from exporter.engines.plugin_library import plugin_command, write_source
 from exporter.engines.settings import BuildSettings
@@ -60,33 +59,23 @@ def _write_source(arguments: argparse.Namespace) -> int:
 
 
 def _build(arguments: argparse.Namespace) -> int:
-    from exporter.serve.build import build_folder, lines_for
+    from exporter.serve.build import build_folder
 
     settings = from_flags(BuildSettings, arguments)
-    try:
-        built = build_folder(
-            arguments.folder, settings, RichStages(quiet=arguments.quiet)
-        )
-    except MissingDependencyError:
-        if not arguments.json:
-            lines = lines_for(arguments.folder, settings)
-            print_lines(
-                [f"without its Python bindings, in {arguments.folder}:", *lines]
-            )
-        raise
+    stages = RichStages(quiet=arguments.quiet)
+    built = build_folder(arguments.folder, settings, stages)
+    broken = [f"{engine.file}: {line}" for engine in built for line in engine.broken]
     if arguments.json:
         print_json(built)
-        return int(any(engine.broken for engine in built))
+        return int(bool(broken))
     for engine in built:
-        print_lines([f"{engine.file}: {_built_by(engine.manifest)}"])
-        audits = engine.manifest.audits
+        manifest = engine.manifest
+        print_lines([f"{engine.file}: {_built_by(manifest)}"])
         for batch, audit in zip(
-            engine.manifest.settings.batches, audits, strict=bool(audits)
+            manifest.settings.batches, manifest.audits, strict=bool(manifest.audits)
         ):
             print_lines(f"  batch {batch}: {line}" for line in explain_audit(audit))
-        print_lines(f"  {shlex.join(words)}" for words in engine.trtexec)
         print_lines(f"  {line}" for line in engine.slow)
-    broken = [f"{engine.file}: {line}" for engine in built for line in engine.broken]
     print_lines(f"not as the target promises: {line}" for line in broken)
     return int(bool(broken))
 

@@ -37,6 +37,7 @@ from exporter.cli.output import (
 from exporter.cli.setting_flags import add_flags
 from exporter.core.base.errors import RecipeError
 from exporter.core.base.vocabulary import Method
+from exporter.engines.trtexec import SCRIPT
 from exporter.jobs.checks import check_compile, recipes_of
 from exporter.jobs.network import Network
 from exporter.jobs.recipe import Recipe
@@ -133,7 +134,8 @@ def print_reports(by_method: Mapping[Method, Report], out: Path) -> None:
     if alone:
         _print_use(first)
         lines += _lines_of_one(first)
-        lines += [f"with trtexec, in {out}:", *first.trtexec] if first.trtexec else []
+        if (out / SCRIPT).is_file():
+            lines.append(f"with TensorRT's trtexec alone: sh {SCRIPT} in {out}")
     print_lines([*lines, f"full report: {out / 'report.html'}"])
 
 

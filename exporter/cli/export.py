@@ -4,7 +4,6 @@ The file contains the weights, and as metadata the schedule, the preprocessing a
 """
 
 import argparse
-from pathlib import Path
 
 from exporter.cli.flags import (
     MODEL_FLAGS,
@@ -61,11 +60,13 @@ def run(arguments: argparse.Namespace) -> int:
     pruned = variant.pruned
     with stages.stage(f"export, {pruned.method}"):
         save_onnx(variant.lower(), out)
-    lines = _trtexec(out) if variant.network.recipe.lower.row.runtime.engines else []
     method, gmacs = pruned.method, pruned.macs.gmacs
-    record = {"file": str(out), "method": method, "gmacs": gmacs, "trtexec": lines}
-    head = f"{out}: {method}, {gmacs:.3f} GMACs"
-    show(arguments, record, lambda: print_lines([head, *lines]))
+    record = {"file": str(out), "method": method, "gmacs": gmacs}
+    show(
+        arguments,
+        record,
+        lambda: print_lines([f"{out}: {method}, {gmacs:.3f} GMACs"]),
+    )
     return 0
 
 
@@ -80,12 +81,3 @@ def _check(arguments: argparse.Namespace, network: Network) -> None:
     # Those of the target: a schedule says itself what it lacks.
     network.check_needs(None, network.recipe.lower.row)
     network.check_model()
-
-
-def _trtexec(file: Path) -> list[str]:
-    """Return the lines that build and time a file for TensorRT."""
-    from exporter.core.base.artefact import read_lowered
-    from exporter.engines.settings import BuildSettings
-    from exporter.engines.trtexec import build_lines
-
-    return build_lines(read_lowered(file), BuildSettings(batches=(8,)), alone=True)

@@ -1,13 +1,11 @@
-"""Build a TensorRT engine from an ONNX file, with TensorRT 10 or 11; write it, its manifest and its layers.
+"""Build an engine from an ONNX file, by TensorRT or TensorRT for RTX; write it, its manifest and its layers.
 
-Every layer has the graph's precision: 11 always does this, 10 needs a flag. Without an execution context the
-inspector states no types for tensors of dynamic sizes, and it does not list profiles apart: each profile is
-inspected through a context of its own, at the profile's largest sizes.
+Every layer has the graph's precision: TensorRT 11 and TensorRT for RTX always do this, TensorRT 10 needs a flag.
 """
 
 import json
 import logging
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -15,167 +13,100 @@ from typing import Any
 from exporter.core.base.canonical_json import save_json
 from exporter.core.base.errors import ArtefactError, UserError
 from exporter.core.base.files import written_beside
-from exporter.engines.layer_info import layers_path
+from exporter.engines.layers import layers_path
 from exporter.engines.manifest import EngineManifest, manifest_path
 from exporter.engines.plugin_library import register_library
 from exporter.engines.settings import BuildSettings
-from exporter.engines.tensorrt_api import (
-    error_log,
-    major_version,
-    member,
-    started,
-)
+from exporter.engines.tool import Tool, major_version
 
 logger = logging.getLogger(__name__)
 
-# CUDA's default stream: nothing runs on it here.
-_STREAM = 0
 NO_WIDTHS: Mapping[str, int] = MappingProxyType({})
+BUILT = "the engine just built"
 
 
-def inspect_profiles(trt: Any, log: Any, plan: bytes) -> tuple[str, ...]:
-    """Return the layers of each profile of a plan just built, as the inspector's JSON."""
-    runtime = started(trt, "Runtime", log)
-    # A version-compatible engine contains code, built here.
-    runtime.engine_host_code_allowed = True
-    engine = runtime.deserialize_cuda_engine(plan)
-    if engine is None:
-        raise ArtefactError(
-            "the engine just built", log.cause or "no reason", "one that loads"
-        )
-    form = member(trt, "LayerInformationFormat", "JSON", "the audit")
-    return tuple(
-        _inspect(trt, log, engine, profile, form)
-        for profile in range(engine.num_optimization_profiles)
-    )
-
-
-def _inspect(trt: Any, log: Any, engine: Any, profile: int, form: Any) -> str:
-    """Inspect one profile. The context holds the activations' memory, so only one exists at a time."""
-    context = engine.create_execution_context()
-    if context is None or not _at_largest(trt, engine, context, profile):
-        got = log.cause or "no reason"
-        raise ArtefactError(
-            f"profile {profile} of the engine just built",
-            got,
-            "one that TensorRT can run",
-        )
-    inspector = engine.create_engine_inspector()
-    inspector.execution_context = context
-    return str(inspector.get_engine_information(form))
-
-
-def _at_largest(trt: Any, engine: Any, context: Any, profile: int) -> bool:
-    """Set the profile and its largest input sizes; return whether TensorRT accepts them."""
-    if not context.set_optimization_profile_async(profile, _STREAM):
-        return False
-    names = (engine.get_tensor_name(index) for index in range(engine.num_io_tensors))
-    for name in names:
-        if engine.get_tensor_mode(name) == trt.TensorIOMode.INPUT:
-            largest = engine.get_tensor_profile_shape(name, profile)[-1]
-            if not context.set_input_shape(name, largest):
-                return False
-    return True
-
-
-def build_engine(
-    trt: Any,
+def build_plan(
+    tool: Tool,
     onnx: Path,
     settings: BuildSettings,
-    cache: Path,
+    *,
+    sm: int = 0,
+    cache: Path | None = None,
     widths: Mapping[str, int] = NO_WIDTHS,
-) -> tuple[bytes, tuple[str, ...]]:
-    """Build an engine, which takes minutes for a large ViT; return it serialised, and its layers.
+) -> bytes:
+    """Build an engine, which takes minutes for a large ViT, and return it serialised.
 
-    The layers are the inspector's JSON for each profile: none where the inspection failed, for the engine may
-    run. The timing cache is read if it exists, and written after the build. `widths` are the largest sizes, by
-    input name, of dynamic dimensions other than the batch. The caller has checked the plugin library.
+    Args:
+        tool: What builds it.
+        onnx: The model.
+        settings: Those of the build; the plugin library is checked.
+        sm: The compute capability to build for ahead of time, 80 for 8.0; 0 for the GPU that is here.
+        cache: A timing cache, read if it exists and written after the build.
+        widths: The largest sizes, by input name, of dynamic dimensions other than the batch.
     """
-    log = error_log(trt)
-    trt.init_libnvinfer_plugins(log, "")
-    builder = started(trt, "Builder", log)
-    if settings.plugin is not None:
-        register_library(builder.get_plugin_registry(), settings.plugin)
-    network = builder.create_network(_strongly_typed(trt))
-    parse(trt, network, log, onnx)
-    config = builder.create_builder_config()
-    configure(trt, config, settings)
-    for batches in settings.profiles:
-        config.add_optimization_profile(profile_of(builder, network, batches, widths))
-    timings = _timings(config, cache)
-    plan = builder.build_serialized_network(network, config)
-    if plan is None:
-        raise ArtefactError(
-            onnx, log.cause or "no reason", "a model that TensorRT can build"
+    with tool.in_one_line(onnx, f"a model that {tool.runtime.title} can build"):
+        if settings.plugin is not None:
+            register_library(tool.trt.get_plugin_registry(), settings.plugin)
+        # From the file, not its bytes: the parser then finds initializers in other files of the folder.
+        parsed = tool.polygraphy.network_from_onnx_path(
+            str(onnx), strongly_typed=_asks_for_types(tool)
         )
-    with written_beside(cache) as partial:
-        partial.write_bytes(bytes(timings.serialize()))
-    content = bytes(plan)
-    log.clear()
-    return content, _inspected(trt, log, content)
-
-
-def _strongly_typed(trt: Any) -> int:
-    """Return the flag for strong typing, as a bit; 11 is always strongly typed and deprecates it."""
-    if major_version(trt.__version__) > 10:
-        return 0
-    return 1 << int(
-        member(trt, "NetworkDefinitionCreationFlag", "STRONGLY_TYPED", "the build")
-    )
-
-
-def _inspected(trt: Any, log: Any, plan: bytes) -> tuple[str, ...]:
-    try:
-        return inspect_profiles(trt, log, plan)
-    except UserError as error:
-        logger.warning("the engine is written without its audit: %s", error)
-        return ()
-
-
-def parse(trt: Any, network: Any, log: Any, onnx: Path) -> None:
-    """Fill a network from an ONNX file; ArtefactError, with all that the parser says, for one that it rejects."""
-    parser = trt.OnnxParser(network, log)
-    # Parse the file, not its bytes: the parser then finds initializers in other files of the folder.
-    if not parser.parse_from_file(str(onnx)):
-        reasons = "; ".join(
-            parser.get_error(index).desc() for index in range(parser.num_errors)
+        if tool.runtime.ahead and tool.log.cause:
+            expected = "a model that its parser takes as it is"
+            raise ArtefactError(onnx, tool.log.cause, expected)
+        builder, network, _ = parsed
+        profiles = [
+            _profile(tool, network, batches, widths) for batches in settings.profiles
+        ]
+        choices = _choices(tool, settings, sm, cache)
+        config = tool.create_config(profiles=profiles, **choices)(builder, network)
+        # On by default; here it is off unless requested.
+        set_tf32 = config.set_flag if settings.tf32 else config.clear_flag
+        set_tf32(tool.trt.BuilderFlag.TF32)
+        save = None if cache is None else str(cache)
+        plan = tool.polygraphy.engine_bytes_from_network(
+            parsed, config, save_timing_cache=save
         )
-        raise ArtefactError(
-            onnx, reasons or log.cause, "a model that TensorRT's parser accepts"
-        )
+        return bytes(plan)
 
 
-def configure(trt: Any, config: Any, settings: BuildSettings) -> None:
-    """Apply the settings to a builder configuration."""
-    # TensorRT enables TF32 by default; here it is off unless requested.
-    tf32 = member(trt, "BuilderFlag", "TF32", "--tf32")
-    (config.set_flag if settings.tf32 else config.clear_flag)(tf32)
-    # The audit needs details; without this the inspector gives layer names only.
-    config.profiling_verbosity = member(
-        trt, "ProfilingVerbosity", "DETAILED", "the audit"
-    )
-    if settings.hardware != "none":
-        level = settings.hardware.upper().replace("-", "_")
-        config.hardware_compatibility_level = member(
-            trt, "HardwareCompatibilityLevel", level, "--hardware"
-        )
-    if settings.optimization_level is not None:
-        config.builder_optimization_level = settings.optimization_level
-    if settings.aux_streams is not None:
-        config.max_aux_streams = settings.aux_streams
-    if settings.version_compatible:
-        config.set_flag(
-            member(trt, "BuilderFlag", "VERSION_COMPATIBLE", "--version-compatible")
-        )
-    if settings.plugin is not None and settings.serialise_plugin:
-        config.plugins_to_serialize = [str(settings.plugin)]
+def _asks_for_types(tool: Tool) -> bool:
+    """Whether strong typing is a flag: later versions have no other, and deprecate it."""
+    return not tool.runtime.ahead and major_version(tool.version) <= 10
 
 
-def profile_of(
-    builder: Any, network: Any, batches: tuple[int, int], widths: Mapping[str, int]
+def _choices(
+    tool: Tool, settings: BuildSettings, sm: int, cache: Path | None
+) -> dict[str, Any]:
+    """Return what Polygraphy configures; None is TensorRT's own choice."""
+    choices = {
+        "builder_optimization_level": settings.optimization_level,
+        "version_compatible": settings.version_compatible,
+        "hardware_compatibility_level": _hardware(tool.trt, settings.hardware),
+    }
+    if tool.runtime.ahead:
+        return {**choices, "compute_capabilities": [divmod(sm, 10)]}
+    is_cached = cache is not None and cache.is_file()
+    return {**choices, "load_timing_cache": str(cache) if is_cached else None}
+
+
+def _hardware(trt: Any, level: str) -> Any:
+    """Return TensorRT's member for a compatibility level; UserError in a version without it."""
+    if level == "none":
+        return None
+    name = level.upper().replace("-", "_")
+    member = getattr(trt.HardwareCompatibilityLevel, name, None)
+    if member is None:
+        got = f"TensorRT {trt.__version__}, which has no {name}"
+        raise UserError("hardware", got, "a version that has")
+    return member
+
+
+def _profile(
+    tool: Tool, network: Any, batches: tuple[int, int], widths: Mapping[str, int]
 ) -> Any:
     """Create a profile from the least to the largest batch; kernels are optimised for the largest."""
-    profile = builder.create_optimization_profile()
+    profile = tool.polygraphy.Profile()
     for index in range(network.num_inputs):
         tensor = network.get_input(index)
         sizes = tuple(tensor.shape)[1:]
@@ -185,22 +116,46 @@ def profile_of(
             raise UserError(
                 "engine", got, expected, 'layout = "padded" in a recipe has them'
             )
-        least = (batches[0], *(1 if size < 0 else size for size in sizes))
-        most = (
-            batches[1],
-            *(widths[tensor.name] if size < 0 else size for size in sizes),
-        )
-        profile.set_shape(tensor.name, least, most, most)
+        least = (batches[0], *(abs(size) for size in sizes))
+        largest = (widths[tensor.name] if size < 0 else size for size in sizes)
+        most = (batches[1], *largest)
+        profile.add(tensor.name, min=least, opt=most, max=most)
     return profile
 
 
-def _timings(config: Any, cache: Path) -> Any:
-    timings = config.create_timing_cache(cache.read_bytes() if cache.is_file() else b"")
-    # A cache of another version or GPU is not an error: start with an empty one.
-    if timings is None or not config.set_timing_cache(timings, False):
-        timings = config.create_timing_cache(b"")
-        config.set_timing_cache(timings, False)
-    return timings
+def inspected(tool: Tool, plan: bytes) -> tuple[str, ...]:
+    """Return the layers of each profile of a plan just built, as the inspector's JSON.
+
+    None where that fails: the engine may run. Without an execution context the inspector states no types for
+    tensors of dynamic sizes, and it does not list profiles apart: each has a context, at its largest sizes.
+    """
+    try:
+        with tool.in_one_line(BUILT, "one that TensorRT can run"):
+            return tuple(_profiles(tool, plan))
+    except UserError as error:
+        logger.warning("the engine is written without its audit: %s", error)
+        return ()
+
+
+def _profiles(tool: Tool, plan: bytes) -> Iterator[str]:
+    engine = tool.polygraphy.engine_from_bytes(plan)
+    names = [engine.get_tensor_name(index) for index in range(engine.num_io_tensors)]
+    is_input = tool.trt.TensorIOMode.INPUT
+    inputs = [name for name in names if engine.get_tensor_mode(name) == is_input]
+    for profile in range(engine.num_optimization_profiles):
+        # It holds the memory of the activations, so only one exists at a time.
+        context = engine.create_execution_context()
+        is_set = context.set_optimization_profile_async(profile, 0)
+        for name in inputs:
+            largest = engine.get_tensor_profile_shape(name, profile)[-1]
+            is_set = is_set and context.set_input_shape(name, largest)
+        if not is_set:
+            expected = "one that TensorRT can run"
+            raise ArtefactError(f"profile {profile} of {BUILT}", "a refusal", expected)
+        inspector = engine.create_engine_inspector()
+        inspector.execution_context = context
+        form = tool.trt.LayerInformationFormat.JSON
+        yield str(inspector.get_engine_information(form))
 
 
 def save_engine(

@@ -11,7 +11,7 @@ from itertools import permutations
 from math import ceil, prod
 from typing import TypeAlias
 
-from exporter.engines.layer_info import (
+from exporter.engines.layers import (
     CONVOLUTION,
     EngineLayer,
     EngineTensor,
@@ -70,17 +70,13 @@ def gpu_of(sm: str) -> Gpu | None:
 
 @dataclass(frozen=True)
 class Product:
-    """`count` matrix products of [rows, depth] by [depth, columns], in a dtype.
-
-    `unlisted` are the weights, in values, that the layer multiplies by and does not list.
-    """
+    """`count` matrix products of [rows, depth] by [depth, columns], in a dtype."""
 
     dtype: str
     count: int
     rows: int
     columns: int
     depth: int
-    unlisted: int = 0
 
     @property
     def macs(self) -> int:
@@ -91,24 +87,19 @@ class Product:
 def estimated_ms(
     layers: Iterable[EngineLayer], sm: str, *, tf32: bool = False
 ) -> dict[str, float]:
-    """Return the milliseconds of one run of a profile, by the name of the GPU; empty where the table has none.
+    """Return the milliseconds of one run of a profile, by the name of the GPU.
 
-    fp32 products are in TF32 if `tf32`. Of layers that `left_out` names, what is not known takes no time.
+    Empty where the table has none, or a layer's sizes or types are not known. fp32 products are in TF32 if `tf32`.
     """
-    gpu = gpu_of(sm)
-    if gpu is None:
+    gpu, layers = gpu_of(sm), tuple(layers)
+    if gpu is None or not all(map(_is_known, layers)):
         return {}
     seconds = 0.0
     for layer in layers:
         product = product_of(layer)
-        moving_s = _moving_s(layer, product, gpu)
+        moving_s = _moving_s(layer, gpu)
         seconds += STEP_S + max(moving_s, _multiplying_s(product, gpu, tf32))
     return {gpu.name: round(seconds * 1e3, 4)}
-
-
-def left_out(layers: Iterable[EngineLayer]) -> tuple[str, ...]:
-    """Return the names of layers with a tensor or a product whose sizes or type are not known."""
-    return tuple(layer.name for layer in layers if not _is_known(layer))
 
 
 def _is_known(layer: EngineLayer) -> bool:
@@ -129,10 +120,8 @@ def slower_than(dense: Mapping[str, float], pruned: Mapping[str, float]) -> list
     ]
 
 
-def _moving_s(layer: EngineLayer, product: Product | None, gpu: Gpu) -> float:
+def _moving_s(layer: EngineLayer, gpu: Gpu) -> float:
     moved = sum(map(_bytes, (*layer.reads, *layer.writes)))
-    if product:
-        moved += product.unlisted * BYTES.get(product.dtype, 0)
     speed = OF_BANDWIDTH * gpu.bandwidth
     if moved <= OF_CACHE * gpu.cache_bytes:
         speed *= CACHE_SPEEDUP
@@ -140,13 +129,11 @@ def _moving_s(layer: EngineLayer, product: Product | None, gpu: Gpu) -> float:
 
 
 def _bytes(tensor: EngineTensor) -> int:
-    if tensor.sizes is None:
-        return 0
-    return prod(tensor.sizes) * BYTES.get(tensor.dtype, 0)
+    return prod(tensor.sizes or ()) * BYTES[tensor.dtype]
 
 
 def _multiplying_s(product: Product | None, gpu: Gpu, tf32: bool) -> float:
-    if product is None or product.dtype not in gpu.flops:
+    if product is None:
         return 0.0
     dtype = product.dtype
     if dtype == "fp32" and tf32:
@@ -202,11 +189,7 @@ def _convolution(dtype: str, reads: Sequence[Sizes], result: Sizes) -> Product |
 
 
 def _matrices(dtype: str, reads: Sequence[Sizes], result: Sizes) -> Product | None:
-    """Find which two of the tensors give a result [..., rows, columns]: others are added to it.
-
-    If no two do, the weights are not listed: they are multiplied by what is not of the result's sizes, as tensors
-    that are added to it are.
-    """
+    """Find which two of the tensors give a result [..., rows, columns]: others are added to it."""
     *_, rows, columns = (1, *result)
     matrices = [sizes for sizes in reads if len(sizes) > 1]
     for left, right in permutations(matrices, 2):
@@ -217,11 +200,4 @@ def _matrices(dtype: str, reads: Sequence[Sizes], result: Sizes) -> Product | No
             return Product(
                 dtype, count, prod(result) // (count * columns), columns, depth
             )
-    factors = [sizes for sizes in matrices if sizes[-2] == rows]
-    depths = {sizes[-1] for sizes in factors if sizes != result}
-    depths = depths or {sizes[-1] for sizes in factors}
-    if len(depths) != 1:
-        return None
-    (depth,) = depths
-    many = prod(result) // columns
-    return Product(dtype, 1, many, columns, depth, unlisted=depth * columns)
+    return None

@@ -10,11 +10,12 @@ from pathlib import Path
 from exporter.core.base.canonical_json import load_json
 from exporter.core.base.errors import ArtefactError, UserError
 from exporter.core.base.files import sha256_of
-from exporter.engines.layer_info import Audit
+from exporter.engines.audit import Audit
 from exporter.engines.settings import BuildSettings
-from exporter.engines.tensorrt_api import version_numbers
+from exporter.engines.tool import version_numbers
 
 ENGINES = "engines"
+_AGAIN = "star-export build FOLDER builds it again"
 
 
 @dataclass(frozen=True)
@@ -47,8 +48,8 @@ class EngineManifest:
 
     @property
     def needs_plugin(self) -> bool:
-        """Whether the CdfRetain library must be registered before the engine loads, which does not contain it."""
-        return bool(self.plugin_sha256) and not self.settings.serialise_plugin
+        """Whether the CdfRetain library must be registered before the engine loads."""
+        return bool(self.plugin_sha256)
 
 
 def manifest_of(
@@ -76,10 +77,9 @@ def engine_path(folder: Path, onnx: Path, batch: int = 0, sm: int = 0) -> Path:
 
     One of TensorRT for RTX is named by the compute capability that it was built for, 80 for 8.0.
     """
-    return (
-        folder
-        / f"{onnx.stem}{f'.batch{batch}' if batch else ''}{f'.rtx-sm{sm}' if sm else ''}.engine"
-    )
+    of_batch = f".batch{batch}" if batch else ""
+    of_card = f".rtx-sm{sm}" if sm else ""
+    return folder / f"{onnx.stem}{of_batch}{of_card}.engine"
 
 
 def manifest_path(engine: Path) -> Path:
@@ -87,23 +87,13 @@ def manifest_path(engine: Path) -> Path:
     return engine.with_suffix(".json")
 
 
-def commands_path(engine: Path) -> Path:
-    """Return the path of the file with the commands that time an engine and build its like."""
-    return engine.with_suffix(".commands.txt")
-
-
 def read_manifest(engine: Path) -> EngineManifest:
     """Read the manifest beside an engine."""
-    if not engine.is_file():
-        raise ArtefactError(
-            engine, "no such file", "an engine", "star-export build FOLDER makes it"
-        )
-    path = manifest_path(engine)
-    if not path.is_file():
-        raise ArtefactError(
-            path, "no such file", "the manifest that star-export build writes"
-        )
-    return load_json(EngineManifest, path)
+    for path, what in ((engine, "an engine"), (manifest_path(engine), "its manifest")):
+        if not path.is_file():
+            hint = "star-export build FOLDER makes it"
+            raise ArtefactError(path, "no such file", what, hint)
+    return load_json(EngineManifest, manifest_path(engine))
 
 
 def check_manifest(
@@ -111,44 +101,31 @@ def check_manifest(
 ) -> EngineManifest:
     """Check that an engine fits this machine, its ONNX model, and the plugin library to be loaded, if any."""
     manifest = read_manifest(engine)
-    wanted = [
-        ("plan", manifest.engine_sha256, sha256_of(engine)),
-        ("ONNX", manifest.onnx_sha256, sha256_of(onnx)),
-    ]
-    if plugin is not None and manifest.needs_plugin:
-        wanted.append(("plugin", manifest.plugin_sha256, sha256_of(plugin)))
-    for name, built, present in wanted:
-        if built != present:
-            got = f"an engine of {name} sha256 {built[:12]}…"
-            raise _mismatch(engine, got, f"{present[:12]}… of this folder")
+    built = manifest.built
+    files = {
+        engine: manifest.engine_sha256,
+        onnx: manifest.onnx_sha256,
+        **(
+            {plugin: manifest.plugin_sha256} if plugin and manifest.needs_plugin else {}
+        ),
+    }
+    for file, digest in files.items():
+        if sha256_of(file) != digest:
+            got = f"an engine built with another {file.name}"
+            raise ArtefactError(engine, got, "the one of this folder", _AGAIN)
     for name in _binding(manifest):
-        built = getattr(manifest.built, name)
-        present = getattr(here, name)
-        if built != present:
-            got = f"an engine built for {name} {built}"
-            raise _mismatch(engine, got, f"{name} {present}, which is here")
-    if version_numbers(manifest.built.tensorrt) > version_numbers(here.tensorrt):
-        got = f"an engine of TensorRT {manifest.built.tensorrt}"
-        raise _mismatch(
-            engine, got, f"one of {here.tensorrt}, which is here, or earlier"
-        )
+        then, now = getattr(built, name), getattr(here, name)
+        if then != now:
+            got, expected = (
+                f"one built for {name} {then}",
+                f"{name} {now}, which is here",
+            )
+            raise ArtefactError(engine, got, expected, _AGAIN)
+    if version_numbers(built.tensorrt) > version_numbers(here.tensorrt):
+        got = f"one of TensorRT {built.tensorrt}"
+        expected = f"one of {here.tensorrt}, which is here, or earlier"
+        raise ArtefactError(engine, got, expected, _AGAIN)
     return manifest
-
-
-def profile_for(manifest: EngineManifest, batch: int, name: str) -> int:
-    """Return the index of the profile for a batch size."""
-    sizes = manifest.settings.batches
-    fitting = [
-        size
-        for size in sizes
-        if size == batch or (manifest.settings.any_batch and size > batch)
-    ]
-    if not fitting:
-        built = ", ".join(map(str, sizes))
-        raise UserError(
-            f"{name}: batch", str(batch), f"one of {built}", f"build --batches {batch}"
-        )
-    return sizes.index(fitting[0])
 
 
 def _binding(manifest: EngineManifest) -> tuple[str, ...]:
@@ -162,5 +139,11 @@ def _binding(manifest: EngineManifest) -> tuple[str, ...]:
     return bound if settings.version_compatible else ("tensorrt", *bound)
 
 
-def _mismatch(engine: Path, got: str, need: str) -> ArtefactError:
-    return ArtefactError(engine, got, need, "star-export build FOLDER builds it again")
+def profile_for(manifest: EngineManifest, batch: int, name: str) -> int:
+    """Return the index of the profile for a batch size."""
+    for index, (least, most) in enumerate(manifest.settings.profiles):
+        if least <= batch <= most:
+            return index
+    built = ", ".join(map(str, manifest.settings.batches))
+    hint = f"build --batches {batch}"
+    raise UserError(f"{name}: batch", str(batch), f"one of {built}", hint)

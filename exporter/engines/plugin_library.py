@@ -9,7 +9,7 @@ from exporter.bundled import PLUGIN_SOURCE
 from exporter.core.base.errors import ArtefactError, reason_of
 from exporter.core.base.files import folder_beside
 from exporter.core.base.onnx_file import load_onnx
-from exporter.engines.tensorrt_api import major_version, require_version
+from exporter.engines.tool import major_version, require_version
 
 LIBRARY = "libcdf_retain_plugin.so"
 

@@ -7,7 +7,7 @@ from msgspec import Meta
 
 from exporter.core.base.artefact import Artefact
 from exporter.core.base.files import GivenPath
-from exporter.core.base.settings import BatchSizes, Natural, Positive, Settings, option
+from exporter.core.base.settings import BatchSizes, Positive, Settings, option
 from exporter.core.base.shared_settings import plugin_option
 from exporter.core.base.targets import RTX, RUNTIMES, TRT, Runtime
 from exporter.core.base.vocabulary import Precision
@@ -63,17 +63,7 @@ class BuildSettings(Settings):
         "Builder optimization level, 0 to 5: higher tries more kernels for longer. By default TensorRT's.",
         group="advanced",
     )
-    aux_streams: Natural | None = option(
-        None,
-        "Most auxiliary streams on which layers of one run may overlap. By default TensorRT's choice.",
-        group="advanced",
-    )
     plugin: GivenPath = plugin_option()
-    serialise_plugin: bool = option(
-        False,
-        "Store the library in the engine, which then runs without it; with --version-compatible.",
-        group="advanced",
-    )
     one_profile: bool = option(
         False,
         "Also build the dense and the pruned model for each batch size alone, to compare in `bench`.",
@@ -89,11 +79,6 @@ class BuildSettings(Settings):
             "batches",
             tuple(sorted(set(self.batches))) == self.batches,
             "each once, ascending",
-        )
-        self.require(
-            "serialise_plugin",
-            self.version_compatible or not self.serialise_plugin,
-            "with --version-compatible",
         )
         ahead = self.tool.ahead
         known = bool(self.sm) == ahead and set(self.sm) <= {*COMPUTE_CAPABILITIES}
@@ -132,4 +117,4 @@ class BuildSettings(Settings):
     @property
     def without_plugin(self) -> "BuildSettings":
         """The same for a model that needs no plugin."""
-        return replace(self, plugin=None, serialise_plugin=False)
+        return replace(self, plugin=None)

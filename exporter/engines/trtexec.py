@@ -1,4 +1,4 @@
-"""Build trtexec command lines, to build an engine or to time one; run them and read the times."""
+"""NVIDIA's trtexec: a script that builds and times a folder's models with it alone, and runs that time engines."""
 
 import json
 import re
@@ -7,7 +7,7 @@ import shutil
 import subprocess
 import tempfile
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -19,94 +19,69 @@ from exporter.core.base.files import written_beside
 from exporter.core.base.records import Pair
 from exporter.core.base.targets import TRT, Runtime
 from exporter.core.base.tensor_names import IMAGES, RAW_IMAGES
-from exporter.engines.manifest import (
-    EngineManifest,
-    commands_path,
-    profile_for,
-)
+from exporter.engines.manifest import EngineManifest, profile_for
 from exporter.engines.plugin_library import LIBRARY, calls_plugin
 from exporter.engines.settings import BuildSettings
-from exporter.engines.tensorrt_api import major_version, version_numbers
+from exporter.engines.tool import major_version, version_numbers
 
-# TensorRT's versions whose lines differ.
-VERSIONS = ("10", "11")
+SCRIPT = "trtexec.sh"
+# TensorRT 11 types as in the file, spins and uses a CUDA graph; it leaves copies out unless told otherwise.
+HEAD = f"""\
+#!/bin/sh
+# Builds an engine of each model with NVIDIA's trtexec alone, and times it on real images.
+# Call it in this folder: sh {SCRIPT}
+case "$(trtexec --help 2>&1)" in
+*"TensorRT v10"*) flags="--stronglyTyped --useSpinWait" graph=--useCudaGraph ;;
+*) flags=--includeDataTransfers graph= ;;
+esac
+"""
 # trtexec's names of the compatibility levels in HARDWARE.
 _LEVELS = {"ampere-plus": "ampere+", "same-compute-capability": "sameComputeCapability"}
 
 
-def build_command(
-    onnx: Path,
-    image: Sequence[int],
-    batch: int,
-    settings: BuildSettings,
-    *,
-    tensorrt: str = "10",
-    raw: bool = True,
-) -> list[str]:
-    """Return a command that builds an engine for one batch size, saves it, and times it in a CUDA graph.
-
-    The input is the real images, [channels, height, width] each, in the model's export folder; without `raw` it is
-    noise. `tensorrt` is the version, which decides the typing flags and the default timing.
-    """
-    tool = settings.tool
-    shape = _shape(batch, image)
-    plan = plan_path(onnx, batch, tool, tensorrt)
-    words = [
-        tool.program,
-        f"--onnx={onnx}",
-        f"--saveEngine={plan}",
-        *(f"--{end}Shapes={shape}" for end in ("min", "opt", "max")),
-        *_timed(tool, tensorrt, plan, shape, _raw(onnx.parent, batch) if raw else None),
-        "--profilingVerbosity=detailed",
+def save_script(models: Pair[Artefact], settings: BuildSettings, folder: Path) -> None:
+    """Write the script of an export folder: a line for each model and batch size."""
+    lines = [
+        _line(model, batch, settings)
+        for model in (models.dense, models.pruned)
+        for batch in settings.batches
     ]
-    if tool.ahead:
-        words.append(f"--computeCapabilities={','.join(map(str, settings.sm))}")
-    elif major_version(tensorrt) == 10:
-        # 11 always uses strong typing and has no such flag
-        words.append("--stronglyTyped")
+    with written_beside(folder / SCRIPT) as partial:
+        partial.write_text(HEAD + "\n".join(lines) + "\n", encoding="utf-8")
+
+
+def _line(model: Artefact, batch: int, settings: BuildSettings) -> str:
+    """Return the command that builds and times a model; where sizes follow the image, no graph can be captured."""
+    onnx = Path(model.path.name)
+    shape = _shape(batch, model.spec.preprocessing.input_size)
+    words = [
+        TRT.program,
+        f"--onnx={onnx}",
+        f"--saveEngine={onnx.with_suffix(f'.batch{batch}.plan')}",
+        "--timingCacheFile=trtexec.cache",
+        *(f"--{end}Shapes={shape}" for end in ("min", "opt", "max")),
+        f"--shapes={shape}",
+        _images(Path(), batch),
+        *_building(settings.of_model(model), calls_plugin(model.path)),
+    ]
+    graph = "" if model.follows_image else " $graph"
+    return f"{shlex.join(words)} $flags{graph}"
+
+
+def _building(settings: BuildSettings, has_plugin: bool) -> list[str]:
+    """Return the flags of a build. The library is that of the settings, else one in the folder."""
+    words = ["--profilingVerbosity=detailed"]
     if not settings.tf32:
         words.append("--noTF32")
     if settings.version_compatible:
         words.append("--versionCompatible")
     if settings.optimization_level is not None:
         words.append(f"--builderOptimizationLevel={settings.optimization_level}")
-    if settings.aux_streams is not None:
-        words.append(f"--maxAuxStreams={settings.aux_streams}")
     if settings.hardware in _LEVELS:
         words.append(f"--hardwareCompatibilityLevel={_LEVELS[settings.hardware]}")
-    if settings.plugin is not None:
-        words.append(f"--dynamicPlugins={settings.plugin}")
-        if settings.serialise_plugin:
-            words.append(f"--setPluginsToSerialize={settings.plugin}")
+    if has_plugin:
+        words.append(f"--dynamicPlugins={settings.plugin or LIBRARY}")
     return words
-
-
-def plan_path(onnx: Path, batch: int, tool: Runtime, tensorrt: str) -> Path:
-    """Return where `build_command` saves the engine: beside the model."""
-    version = "" if tool.ahead else major_version(tensorrt)
-    return onnx.with_name(f"{onnx.stem}.batch{batch}.{tool.program}{version}.plan")
-
-
-def again_command(
-    onnx: Path,
-    image: Sequence[int],
-    batch: int,
-    settings: BuildSettings,
-    *,
-    tensorrt: str = "10",
-    raw: bool = True,
-) -> list[str]:
-    """Return a command that times the engine of `build_command` again, without another build."""
-    plan = plan_path(onnx, batch, settings.tool, tensorrt)
-    images = _raw(onnx.parent, batch) if raw else None
-    timed = _timed(settings.tool, tensorrt, plan, _shape(batch, image), images)
-    beside = None if settings.serialise_plugin else settings.plugin
-    return [
-        settings.tool.program,
-        f"--loadEngine={plan}",
-        *timed,
-        *_loaded(settings, beside),
-    ]
 
 
 def load_command(
@@ -124,120 +99,39 @@ def load_command(
     Runs copy their inputs and outputs, or without `transfers` only compute. The raw images are in the folder
     `raw`, by default the export folder, in a subfolder of which the engine lies. `plugin` is for an engine that
     does not contain it. UserError if the engine was not built for the batch size.
-    """
-    tool = manifest.settings.tool
-    tensorrt = manifest.built.tensorrt
-    images = _raw(raw or engine.parent.parent, batch)
-    timed = _timed(tool, tensorrt, engine, _shape(batch, image), images, transfers)
-    return [
-        tool.program,
-        f"--loadEngine={engine}",
-        f"--useProfile={profile_for(manifest, batch, engine.name)}",
-        *timed,
-        *_loaded(
-            manifest.settings,
-            (plugin or Path(LIBRARY)) if manifest.needs_plugin else None,
-        ),
-    ]
-
-
-def _loaded(settings: BuildSettings, plugin: Path | None) -> list[str]:
-    """Return the flags that an engine needs to be loaded, beside those for timing."""
-    # trtexec loads an engine that contains code (a runtime, perhaps a plugin) only with this flag.
-    words = ["--versionCompatible"] if settings.version_compatible else []
-    return words if plugin is None else [*words, f"--dynamicPlugins={plugin}"]
-
-
-def _shape(batch: int, image: Sequence[int]) -> str:
-    return f"{IMAGES}:{'x'.join(map(str, (batch, *image)))}"
-
-
-def _raw(folder: Path, batch: int) -> Path:
-    return folder / RAW_IMAGES.format(batch=batch)
-
-
-def _timed(  # noqa: PLR0917  (all that differs between two runs)
-    tool: Runtime,
-    tensorrt: str,
-    engine: Path,
-    shape: str,
-    images: Path | None,
-    transfers: bool = True,
-) -> list[str]:
-    """Return the flags for the input, raw images or noise, and for timing in a CUDA graph, with or without copies.
 
     TensorRT 11 and TensorRT for RTX use a graph, spin and leave copies out unless told otherwise; 10 does the
     opposite. An engine of the latter is compiled to the end where it first runs: a cache keeps what was compiled.
     """
-    words = [f"--shapes={shape}"]
-    if images is not None:
-        words.append(f"--loadInputs={IMAGES}:{images}")
-    if tool.ahead or major_version(tensorrt) > 10:
+    tool = manifest.settings.tool
+    words = [
+        tool.program,
+        f"--loadEngine={engine}",
+        f"--useProfile={profile_for(manifest, batch, engine.name)}",
+        f"--shapes={_shape(batch, image)}",
+        _images(raw or engine.parent.parent, batch),
+    ]
+    if tool.ahead or major_version(manifest.built.tensorrt) > 10:
         words += ["--includeDataTransfers"] if transfers else []
     else:
         words += ["--useCudaGraph", "--useSpinWait"]
         words += [] if transfers else ["--noDataTransfers"]
     if tool.ahead:
         words.append(f"--runtimeCacheFile={engine.with_suffix('.cache')}")
+    # trtexec loads an engine that contains code (a runtime, perhaps a plugin) only with this flag.
+    if manifest.settings.version_compatible:
+        words.append("--versionCompatible")
+    if manifest.needs_plugin:
+        words.append(f"--dynamicPlugins={plugin or LIBRARY}")
     return words
 
 
-def build_lines(
-    model: Artefact, settings: BuildSettings, *, rtx: str = "1", alone: bool = False
-) -> list[str]:
-    """Return the commands that build and time a model at each batch size, each below a comment with its tool.
-
-    A model that needs the plugin gets the library of the settings, else one that lies where the lines are called.
-
-    Args:
-        model: The model, in an export folder: the lines are called there.
-        settings: With those of TensorRT for RTX, its command comes first; TensorRT's own is there for each version.
-        rtx: The version of TensorRT for RTX.
-        alone: The file lies in no export folder; it is named by its path, and timed on noise.
-    """
-    onnx = model.path
-    plugin = settings.plugin or Path(LIBRARY)
-    fitting = (
-        replace(settings, plugin=plugin)
-        if calls_plugin(onnx)
-        else settings.without_plugin
-    )
-    fitting = fitting.of_model(model)
-    plain = replace(fitting, runtime=TRT.name, sm=())
-    tools = [(f"TensorRT {version}", plain, version) for version in VERSIONS]
-    if fitting.tool.ahead:
-        tools.insert(0, (fitting.tool.title, fitting, rtx))
-    image = model.spec.preprocessing.input_size
-    file = onnx if alone else Path(onnx.name)
-    lines = list[str]()
-    for batch in settings.batches:
-        for title, build, version in tools:
-            lines.append(f"# {title}, batch {batch}: {onnx.name}")
-            how = (file, image, batch, build)
-            words = build_command(*how, tensorrt=version, raw=not alone)
-            again = again_command(*how, tensorrt=version, raw=not alone)
-            lines += [shlex.join(words), "# the same engine again", shlex.join(again)]
-    return lines
+def _shape(batch: int, image: Sequence[int]) -> str:
+    return f"{IMAGES}:{'x'.join(map(str, (batch, *image)))}"
 
 
-def folder_lines(models: Pair[Artefact], settings: BuildSettings) -> list[str]:
-    """Return the lines of `build_lines` for both models of an export folder."""
-    return [*build_lines(models.dense, settings), *build_lines(models.pruned, settings)]
-
-
-def save_commands(
-    engine: Path, manifest: EngineManifest, model: Artefact, settings: BuildSettings
-) -> None:
-    """Write beside an engine the commands that time it, and those that build its like; called in the folder."""
-    place = Path(engine.parent.name, engine.name)
-    image = model.spec.preprocessing.input_size
-    lines = []
-    for batch in settings.batches:
-        words = load_command(place, manifest, image, batch, settings.plugin)
-        lines += [f"# This engine, batch {batch}", shlex.join(words)]
-    lines += build_lines(model, settings, rtx=manifest.built.tensorrt)
-    with written_beside(commands_path(engine)) as partial:
-        partial.write_text("\n".join(lines) + "\n", encoding="utf-8")
+def _images(folder: Path, batch: int) -> str:
+    return f"--loadInputs={IMAGES}:{folder / RAW_IMAGES.format(batch=batch)}"
 
 
 # The version as one number, from 10 on: major · 10000 + minor · 100 + patch.

@@ -16,11 +16,14 @@ from exporter.core.base.canonical_json import save_json
 from exporter.core.base.files import PathLike, written_beside
 from exporter.core.base.large_onnx import files_of
 from exporter.core.base.progress import SILENT, Stages
+from exporter.core.base.records import Pair
 from exporter.core.base.tensor_names import IMAGES, TRACING, Array
 from exporter.core.base.vocabulary import Method
 from exporter.core.lower.instrumented import save_instrumented
 from exporter.data.batches import noise
 from exporter.data.images import ImageFolder
+from exporter.engines.settings import BuildSettings
+from exporter.engines.trtexec import SCRIPT, save_script
 from exporter.jobs import steps
 from exporter.jobs.checks import check_compile, recipes_of
 from exporter.jobs.network import Network
@@ -242,8 +245,12 @@ def _deliver(
     save_json(report, out / REPORT)
     instrumented = save_instrumented(variant.file.path)
     pages = _save_pages(page, variant, instrumented, recipe)
-    raw = save_raw_images(reference[IMAGES], sorted({1, report.batch}), out)
+    batches = tuple(sorted({1, report.batch}))
+    raw = save_raw_images(reference[IMAGES], batches, out)
     names = [REFERENCE, SCHEDULE, MODEL, RECIPE, REPORT, *pages]
+    if artefact.target.runtime.engines:
+        save_script(Pair(dense.file, variant.file), BuildSettings(batches=batches), out)
+        names.append(SCRIPT)
     for name in report.files.values():
         names += [path.name for path in files_of(out / name)]
     names += [*instrumented.values(), *raw]

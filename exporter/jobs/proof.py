@@ -13,7 +13,7 @@ from exporter.core import compiler
 from exporter.core.base.large_onnx import bytes_of, load_whole, save_onnx
 from exporter.core.base.machine import environment
 from exporter.core.base.records import Output, Pair
-from exporter.core.base.targets import TARGETS, TENSORRT
+from exporter.core.base.targets import TARGETS
 from exporter.core.base.tensor_names import IMAGES, Array, keep_layers
 from exporter.core.base.vocabulary import InputKind
 from exporter.core.prune.ops.curve import order_of
@@ -31,8 +31,6 @@ from exporter.core.vit.spec import as_it_came
 from exporter.data.batches import first_images
 from exporter.data.class_map import MAP_HINT
 from exporter.data.images import ImageFolder
-from exporter.engines.settings import BuildSettings
-from exporter.engines.trtexec import folder_lines
 from exporter.jobs import steps
 from exporter.jobs.predicting import EvalModel, embed_models, predict_models
 from exporter.jobs.variant import Variant
@@ -159,10 +157,6 @@ def _report(
     spec, target = variant.pruned.vit.spec, variant.file.target
     measuring, macs = variant.network.measuring, _macs(dense, variant, use)
     paths = {"dense": dense.file.path, "pruned": variant.file.path}
-    lines = list[str]()
-    if target.runtime == TENSORRT.runtime:
-        files = Pair(dense.file, variant.file)
-        lines = folder_lines(files, BuildSettings(batches=(measuring.batch,)))
     return Report(
         model=spec.name,
         target=target.name,
@@ -184,7 +178,6 @@ def _report(
         refit=variant.gain,
         class_names=spec.class_names,
         sources=spec.sources,
-        trtexec=tuple(lines),
     )
 
 

@@ -28,8 +28,8 @@ from exporter.core.base.tensor_names import CONTEXT, IMAGES, Array
 from exporter.core.schedule.macs import MacCount
 from exporter.core.verify.onnxruntime_runner import Kernel
 from exporter.core.verify.runner import Runner
-from exporter.engines.clocks import Clocks
-from exporter.engines.layer_info import EngineLayer
+from exporter.engines.gpu import Clocks
+from exporter.engines.layers import EngineLayer
 from exporter.measure.benchmark import (
     WARMUP_ROUNDS,
     Clock,

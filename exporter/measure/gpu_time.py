@@ -12,14 +12,14 @@ from exporter.core.base.settings import LEAST_ROUNDS
 from exporter.core.base.targets import Runtime
 from exporter.core.base.tensor_names import Array
 from exporter.core.schedule.macs import MacCount
-from exporter.engines.clocks import clocks_of, sampled_clocks
-from exporter.engines.layer_info import layers_path, saved_layers
+from exporter.engines.gpu import clocks_of, gpu_uuid, sampled_clocks
+from exporter.engines.layers import layers_path, saved_layers
 from exporter.engines.manifest import (
     EngineManifest,
     profile_for,
     read_manifest,
 )
-from exporter.engines.runner import engine_here, gpu_uuid
+from exporter.engines.runner import engine_here
 from exporter.engines.trtexec import (
     Load,
     RunTimes,

@@ -129,8 +129,7 @@ class Report:
     then has its weights, and what is lost against that one says nothing of the model before fine-tuning. `refit`
     is what refitting the pruned model's weights gained, None where they were not to be refitted. `timed_at` is
     the day and the hour in UTC, and `command` what was typed, "" where it was none, or where no speed was measured:
-    the same inputs then give the same report. `trtexec` are the command lines that
-    build and time files for TensorRT, called in the folder.
+    the same inputs then give the same report.
     """
 
     model: str
@@ -160,7 +159,6 @@ class Report:
     searched: TradeOff | None = None
     tuned: Tuned | None = None
     refit: Gain | None = None
-    trtexec: tuple[str, ...] = ()
     timed_at: str = ""
     command: str = ""
     version: int = VERSION

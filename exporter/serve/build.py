@@ -1,7 +1,7 @@
 """Build the TensorRT engines of an export folder, and write a manifest and an audit for each."""
 
 import logging
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TypeAlias
@@ -16,16 +16,11 @@ from exporter.core.base.tensor_names import (
     SLICED,
     instrumented_path,
 )
-from exporter.engines.builder import build_engine, save_engine
-from exporter.engines.cost_model import estimated_ms, left_out, slower_than
-from exporter.engines.known_faults import known_faults
-from exporter.engines.layer_info import (
-    Audit,
-    EngineLayer,
-    audit,
-    broken_promises,
-    read_layers,
-)
+from exporter.engines.audit import Audit, audit, broken_promises
+from exporter.engines.builder import build_plan, inspected, save_engine
+from exporter.engines.cost_model import estimated_ms, slower_than
+from exporter.engines.gpu import this_machine
+from exporter.engines.layers import EngineLayer, read_layers
 from exporter.engines.manifest import (
     ENGINES,
     Built,
@@ -34,20 +29,10 @@ from exporter.engines.manifest import (
     manifest_of,
 )
 from exporter.engines.plugin_library import calls_plugin, checked_library
-from exporter.engines.rtx import build_ahead, read_programs
-from exporter.engines.runner import this_machine
+from exporter.engines.programs import read_programs
 from exporter.engines.settings import UNLISTED, BuildSettings
-from exporter.engines.tensorrt_api import (
-    import_rtx,
-    import_tensorrt,
-    require_version,
-    version_numbers,
-)
-from exporter.engines.trtexec import (
-    build_command,
-    folder_lines,
-    save_commands,
-)
+from exporter.engines.tool import Tool, require_version, tool_of, version_numbers
+from exporter.engines.trtexec import save_script
 from exporter.serve.export_folder import (
     ExportFolder,
     add_raw_images,
@@ -69,7 +54,7 @@ Job: TypeAlias = tuple[Artefact, int, BuildSettings]
 
 @dataclass(frozen=True)
 class BuiltEngine:
-    """One engine of a folder, and for each batch an equivalent command of its tool.
+    """One engine of a folder.
 
     `broken` are the promises of the target that the engine does not keep, each with its batch and block. `slow` are
     the batches at which an engine of the pruned model is estimated to be no faster than the dense one.
@@ -77,7 +62,6 @@ class BuiltEngine:
 
     file: str
     manifest: EngineManifest
-    trtexec: tuple[tuple[str, ...], ...]
     broken: tuple[str, ...] = ()
     slow: tuple[str, ...] = ()
 
@@ -87,83 +71,54 @@ def build_folder(
 ) -> tuple[BuiltEngine, ...]:
     """Build engines of the dense and the pruned model, and of the instrumented variants for `check`.
 
-    TensorRT for RTX builds them for each compute capability of the settings, and for no GPU that is here.
+    TensorRT for RTX builds them for each compute capability of the settings, and for no GPU that is here. The
+    folder gets the raw images that engines are timed on, and a script for trtexec, before TensorRT is asked for.
     """
     export = read_folder(folder)
-    _check_runtime(folder, export.target)
-    if settings.tool.ahead:
-        return tuple(_build_ahead(export, settings, stages))
-    trt = import_tensorrt()
-    check_version(export.target, trt.__version__)
-    for line in known_faults(export.models.pruned, trt.__version__):
-        logger.warning("%s", line)
-    here = this_machine(trt.__version__)
-    check_gpu(export.target, here)
-    artefact = export.models.pruned
-    _check_retention(export.models.pruned, settings, trt.__version__)
-    cache = folder / ENGINES / f"timing.{here.tensorrt}.sm{here.sm}.cache"
-    engines, built = _Engines(export, here), []
-    for job in _jobs(export, settings):
-        model, batch, engine_settings = job
-        path = engine_path(folder / ENGINES, model.path, batch)
-        with stages.stage(f"engine, {path.stem}"):
-            plan, texts = build_engine(
-                trt, model.path, engine_settings, cache, artefact.schedule.widths
-            )
-            profiles = [(read_layers(text), None) for text in texts]
-            built.append(engines.save(path, job, plan, profiles, texts))
+    target, pruned = export.target, export.models.pruned
+    if not target.runtime.engines:
+        hint = f"star-export compile --target {TENSORRT.name}"
+        got = f"models for {target.name}"
+        raise ArtefactError(folder, got, "models for TensorRT", hint)
+    add_raw_images(export.read_reference()[IMAGES], settings.batches, folder)
+    if not settings.tool.ahead:
+        save_script(export.models, settings, folder)
+    list_built(folder)
+    tool = tool_of(settings.tool)
+    if not tool.runtime.ahead:
+        check_version(target, tool.version)
+    machines = _machines(tool, settings)
+    for here in machines.values():
+        check_gpu(target, here)
+    _check_selection(pruned, settings, tool)
+    built = []
+    for sm, here in machines.items():
+        engines = _Engines(export, tool, here, sm)
+        for model, batch, fitting in _jobs(
+            export, replace(settings, sm=(sm,) * bool(sm))
+        ):
+            path = engine_path(folder / ENGINES, model.path, batch, sm)
+            with stages.stage(f"engine, {path.stem}"):
+                built.append(engines.build(path, model, fitting))
     list_built(folder)
     return tuple(built)
 
 
-def lines_for(folder: Path, settings: BuildSettings) -> list[str]:
-    """Return the lines that build and time both models with NVIDIA's programs alone, called in the folder.
-
-    The folder gets the raw images that they read.
-
-    Raises:
-        ArtefactError: A file does not match its checksum, or the target is another runtime.
-    """
-    export = read_folder(folder)
-    _check_runtime(folder, export.target)
-    add_raw_images(export.read_reference()[IMAGES], settings.batches, folder)
-    return folder_lines(export.models, settings)
-
-
-def _build_ahead(
-    export: ExportFolder, settings: BuildSettings, stages: Stages
-) -> Iterator[BuiltEngine]:
-    """Build with TensorRT for RTX; the folder gets the raw images of all batches, for whoever has the card."""
-    rtx, artefact = import_rtx(), export.models.pruned
-    machines = {
-        sm: Built(rtx.__version__, "", "", "", f"{sm // 10}.{sm % 10}")
+def _machines(tool: Tool, settings: BuildSettings) -> dict[int, Built]:
+    """Return what to build for, by the number in the names of engines: the GPU that is here, or those of `sm`."""
+    if not tool.runtime.ahead:
+        return {0: this_machine(tool.version)}
+    for sm in UNLISTED.intersection(settings.sm):
+        logger.warning(
+            "%s builds for SM %s, which its published support does not list: running there is not promised; build "
+            "with TensorRT 10 or 11 on the card first",
+            RTX.title,
+            sm / 10,
+        )
+    return {
+        sm: Built(tool.version, "", "", "", f"{sm // 10}.{sm % 10}")
         for sm in settings.sm
     }
-    for here in machines.values():
-        check_gpu(export.target, here)
-    if artefact.follows_image:
-        got = f"a model that needs a plugin, which {settings.runtime} takes none of"
-        expected = "layout padded: fused attention is lost where sizes follow the image"
-        raise UserError(export.models.pruned.path.name, got, expected, _PADDED)
-    for sm, here in machines.items():
-        if sm in UNLISTED:
-            logger.warning(
-                "%s builds for SM %s, which its published support does not list: running there is not "
-                "promised; build with TensorRT 10 or 11 on the card first",
-                RTX.title,
-                here.sm,
-            )
-        engines = _Engines(export, here)
-        for job in _jobs(export, replace(settings, sm=(sm,))):
-            model, batch, engine_settings = job
-            path = engine_path(export.place / ENGINES, model.path, batch, sm)
-            with stages.stage(f"engine, {path.stem}"):
-                plan = build_ahead(
-                    rtx, model.path, sm, engine_settings, artefact.schedule.widths
-                )
-                yield engines.save(path, job, plan, read_programs(plan))
-    add_raw_images(export.read_reference()[IMAGES], settings.batches, export.place)
-    list_built(export.place)
 
 
 @dataclass(frozen=True)
@@ -171,30 +126,46 @@ class _Engines:
     """The engines of a folder for one machine; `dense` are the audits of the dense model by batch size."""
 
     export: ExportFolder
+    tool: Tool
     here: Built
+    sm: int
     dense: dict[int, Audit] = field(default_factory=dict)
 
-    def save(
-        self,
-        path: Path,
-        job: Job,
-        plan: bytes,
-        profiles: Iterable[tuple[tuple[EngineLayer, ...], int | None]],
-        texts: tuple[str, ...] = (),
+    def build(
+        self, path: Path, model: Artefact, settings: BuildSettings
     ) -> BuiltEngine:
-        """Audit an engine by its profiles' layers and bytes of activations; write it, its manifest and `texts`."""
-        model, _, settings = job
+        """Build an engine, audit each of its profiles, and write it with its manifest."""
         models = self.export.models
-        audits = tuple(self._audit(*profile, settings) for profile in profiles)
-        manifest = manifest_of(plan, model.path, settings, self.here, audits=audits)
+        version, sm = self.here.tensorrt, self.here.sm
+        cache = path.parent / f"timing.{version}.sm{sm}.cache"
+        widths = models.pruned.schedule.widths
+        plan = build_plan(
+            self.tool,
+            model.path,
+            settings,
+            sm=self.sm,
+            cache=None if self.tool.runtime.ahead else cache,
+            widths=widths,
+        )
+        texts = () if self.tool.runtime.ahead else inspected(self.tool, plan)
+        profiles = (
+            read_programs(plan)
+            if self.tool.runtime.ahead
+            else [(read_layers(text), None) for text in texts]
+        )
+        audits = {
+            batch: self._audit(*profile, settings)
+            for batch, profile in zip(settings.batches, profiles, strict=bool(profiles))
+        }
+        manifest = manifest_of(
+            plan, model.path, settings, self.here, audits=tuple(audits.values())
+        )
         save_engine(path, plan, manifest, texts)
-        by_batch = dict(zip(settings.batches, audits, strict=bool(audits)))
         if model is models.dense:
-            self.dense.update(by_batch)
-        engine = _with_commands(path, manifest, model, settings, self.dense)
-        if model is models.pruned:
-            return replace(engine, slow=_slow(by_batch, self.dense))
-        return engine
+            self.dense.update(audits)
+        broken = _broken(model.target, audits, self.dense)
+        slow = _slow(audits, self.dense) if model is models.pruned else ()
+        return BuiltEngine(path.name, manifest, broken, slow)
 
     def _audit(
         self,
@@ -204,22 +175,30 @@ class _Engines:
     ) -> Audit:
         blocks = self.export.models.pruned.spec.attention_layers
         milliseconds = estimated_ms(layers, self.here.sm, tf32=settings.tf32)
-        return replace(
-            audit(layers, blocks, memory),
-            estimated_ms=milliseconds,
-            left_out=left_out(layers) if milliseconds else (),
-        )
+        return replace(audit(layers, blocks, memory), estimated_ms=milliseconds)
+
+
+def _broken(
+    target: Target, audits: Mapping[int, Audit], dense: Mapping[int, Audit]
+) -> tuple[str, ...]:
+    """Return the promises that an engine does not keep, each with its batches."""
+    batches: dict[str, list[str]] = {}
+    for batch, result in audits.items():
+        for promise in broken_promises(result, target, dense.get(batch)):
+            batches.setdefault(promise, []).append(str(batch))
+    return tuple(
+        f"batch {', '.join(numbers)}: {promise}" for promise, numbers in batches.items()
+    )
 
 
 def _slow(pruned: Mapping[int, Audit], dense: Mapping[int, Audit]) -> tuple[str, ...]:
-    """Return where pruning is not expected to pay; nothing where an estimate leaves a layer out."""
-    lines = []
-    for batch in filter(dense.__contains__, pruned):
-        audits = dense[batch], pruned[batch]
-        if not any(result.left_out for result in audits):
-            slower = slower_than(*(result.estimated_ms for result in audits))
-            lines += [f"batch {batch}: {line}" for line in slower]
-    return tuple(lines)
+    """Return where pruning is not expected to pay."""
+    return tuple(
+        f"batch {batch}: {line}"
+        for batch in pruned
+        if batch in dense
+        for line in slower_than(dense[batch].estimated_ms, pruned[batch].estimated_ms)
+    )
 
 
 def _jobs(export: ExportFolder, settings: BuildSettings) -> Iterator[Job]:
@@ -252,13 +231,6 @@ def _jobs(export: ExportFolder, settings: BuildSettings) -> Iterator[Job]:
                 yield model, batch, replace(plain, batches=(batch,))
 
 
-def _check_runtime(folder: Path, target: Target) -> None:
-    if not target.runtime.engines:
-        expected = "models for TensorRT"
-        hint = f"star-export compile --target {TENSORRT.name}"
-        raise ArtefactError(folder, f"models for {target.name}", expected, hint)
-
-
 def check_version(target: Target, version: str) -> None:
     """Raise UserError for a version before the target's first."""
     require_version(
@@ -269,63 +241,29 @@ def check_version(target: Target, version: str) -> None:
 def check_gpu(target: Target, here: Built) -> None:
     """Raise UserError for a GPU without the target's instructions."""
     if version_numbers(here.sm) < target.least_sm:
+        got = f"{here.gpu or RTX.title} (SM {here.sm})"
         expected = f"a GPU of SM {'.'.join(map(str, target.least_sm))} or later"
-        raise UserError(
-            f"target {target.name}",
-            f"{here.gpu} (SM {here.sm})",
-            expected,
-            _instead_of(target),
-        )
+        raise UserError(f"target {target.name}", got, expected, _instead_of(target))
 
 
 def _instead_of(target: Target) -> str:
     return f"or star-export compile --target {target.instead}" if target.instead else ""
 
 
-def _check_retention(pruned: Artefact, settings: BuildSettings, version: str) -> None:
-    """Check that TensorRT can build a model's selection, which takes minutes to find out otherwise."""
-    if settings.plugin is None and pruned.follows_image:
+def _check_selection(pruned: Artefact, settings: BuildSettings, tool: Tool) -> None:
+    """Check that a model's selection can be built, which takes minutes to find out otherwise."""
+    name, runtime = pruned.path.name, tool.runtime
+    if pruned.follows_image and not runtime.plugins:
+        got = f"a model that needs a plugin, which {settings.runtime} takes none of"
+        expected = "layout padded: fused attention is lost where sizes follow the image"
+        raise UserError(name, got, expected, _PADDED)
+    if pruned.follows_image and settings.plugin is None:
         hint = f"build --plugin FILE, or {_PADDED}"
-        raise UserError(
-            pruned.path.name,
-            "no plugin",
-            "the library of --plugin-source, which selects",
-            hint,
-        )
+        expected = "the library of --plugin-source, which selects"
+        raise UserError(name, "no plugin", expected, hint)
     if settings.plugin is not None:
-        checked_library(settings.plugin, version)
-    cumulative = pruned.schedule.adaptive and not pruned.follows_image
-    if cumulative:
-        require_version(
-            pruned.path.name, version, LEAST_CUMULATIVE, ", which has a cumulative sum"
-        )
-
-
-def _with_commands(
-    path: Path,
-    manifest: EngineManifest,
-    model: Artefact,
-    settings: BuildSettings,
-    dense: Mapping[int, Audit],
-) -> BuiltEngine:
-    """Return an engine as the result has it, and write the commands that time it beside it.
-
-    `dense` are the audits of the dense model by batch size, as far as its memory is known.
-    """
-    save_commands(path, manifest, model, settings)
-    image = model.spec.preprocessing.input_size
-    version = manifest.built.tensorrt
-    lines = tuple(
-        tuple(build_command(model.path, image, batch, settings, tensorrt=version))
-        for batch in settings.batches
-    )
-    broken: dict[str, list[str]] = {}
-    for batch, result in zip(
-        settings.batches, manifest.audits, strict=bool(manifest.audits)
-    ):
-        for promise in broken_promises(result, model.target, dense.get(batch)):
-            broken.setdefault(promise, []).append(str(batch))
-    messages = tuple(
-        f"batch {', '.join(batches)}: {promise}" for promise, batches in broken.items()
-    )
-    return BuiltEngine(path.name, manifest, lines, messages)
+        checked_library(settings.plugin, tool.version)
+    sums = pruned.schedule.adaptive and not pruned.follows_image
+    if sums and not runtime.ahead:
+        why = ", which has a cumulative sum"
+        require_version(name, tool.version, LEAST_CUMULATIVE, why)

@@ -31,10 +31,9 @@ from exporter.core.base.tensor_names import (
     RAW_IMAGES,
     Array,
 )
-from exporter.engines.layer_info import layers_path
+from exporter.engines.layers import layers_path
 from exporter.engines.manifest import (
     ENGINES,
-    commands_path,
     manifest_path,
     read_manifest,
 )
@@ -149,10 +148,10 @@ def _name_in(folder: Path, path: Path) -> str:
 
 
 def _engine_files(folder: Path) -> set[str]:
-    """Return the names of the engines, with their manifests, layers and commands; no cache is among them."""
+    """Return the names of the engines, with their manifests and layers; no cache is among them."""
     return {
         _name_in(folder, path)
-        for ending in (".engine", ".json", ".commands.txt")
+        for ending in (".engine", ".json")
         for path in (folder / ENGINES).glob(f"*{ending}")
     }
 
@@ -271,7 +270,6 @@ def _old_engines(folder: Path) -> set[Path]:
                 engine,
                 manifest_path(engine),
                 layers_path(engine),
-                commands_path(engine),
             }
     return old
 

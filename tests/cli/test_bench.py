@@ -14,7 +14,7 @@ from exporter.core.base.records import Pair
 from exporter.core.schedule.plan import shape_schedule
 from exporter.core.schedule.policy import resolve
 from exporter.core.schedule.prune import Prune
-from exporter.engines.clocks import Clocks
+from exporter.engines.gpu import Clocks
 from exporter.engines.trtexec import Load
 from exporter.measure.batch_sweep import CLASSES, AtBatch, BenchSettings, Selection
 from exporter.measure.benchmark import (

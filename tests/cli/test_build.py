@@ -1,7 +1,6 @@
 """`star-export build`: what it prints of engines (TensorRT is stood in for), and the plugin's source."""
 
 import importlib.util
-import shlex
 import sys
 from pathlib import Path
 
@@ -12,7 +11,7 @@ from exporter.core.base.targets import TENSORRT
 from exporter.engines.manifest import Built
 from exporter.serve import build
 from tests.commands import Command
-from tests.engines.fake_tensorrt import fake_tensorrt
+from tests.engines.fake_tensorrt import fake_tool
 from tests.folders import write_folder
 
 HERE = Built("11.4.0.106", "13.0", "580.65", "NVIDIA A100-SXM4-80GB", "8.0")
@@ -26,7 +25,7 @@ def folder(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def machine(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(build, "import_tensorrt", lambda: fake_tensorrt(HERE.tensorrt))
+    monkeypatch.setattr(build, "tool_of", lambda runtime: fake_tool(HERE.tensorrt))
     monkeypatch.setattr(build, "this_machine", lambda version: HERE)
 
 
@@ -44,12 +43,11 @@ def test_json_has_every_engine(star_export: Command, folder: Path) -> None:
             {"fp32": 2},
             {"fp32": 1},
         ]
-        assert len(each["trtexec"]) == 2
         assert (folder / "engines" / each["file"]).is_file()
 
 
 @pytest.mark.usefixtures("machine")
-def test_an_engine_is_named_with_its_machine_and_its_commands(
+def test_an_engine_is_named_with_its_machine_(
     star_export: Command, folder: Path
 ) -> None:
     done = star_export("build", folder)
@@ -61,14 +59,6 @@ def test_an_engine_is_named_with_its_machine_and_its_commands(
     assert all(HERE.gpu in line and HERE.tensorrt in line for line in named)
     assert "  batch 1: 2 layers, outputs: 2 × fp32" in lines
     assert "  batch 32: 1 layers, outputs: 1 × fp32" in lines
-    commands = [shlex.split(line) for line in lines if line.startswith("  trtexec ")]
-    assert {words[1] for words in commands} == {
-        f"--onnx={folder}/vit.{name}.onnx"
-        for name in (
-            "dense.tensorrt-fp32",
-            *(f"star.tensorrt-fp32{role}" for role in ("", ".tracing", ".forced")),
-        )
-    }
 
 
 @pytest.mark.skipif(
@@ -79,19 +69,15 @@ def test_without_tensorrt_one_is_told_how_to_get_it(
 ) -> None:
     done = star_export("build", folder, "--batches", "1,16")
     assert done.code == 2
-    assert "pip install tensorrt" in done.error
-    where, *lines = done.out.splitlines()
-    assert where.endswith(f"in {folder}:")
-    assert lines[4] == "# TensorRT 11, batch 1: vit.dense.tensorrt-fp32.onnx"
-    commands = [shlex.split(line) for line in lines if not line.startswith("#")]
-    flags = [dict(word.partition("=")[::2] for word in words) for words in commands]
-    building, again = flags[::2], flags[1::2]
-    assert len(building) == len(again) == 2 * 2 * 2
-    for first, load in zip(building, again, strict=True):
-        assert (folder / first["--onnx"]).is_file()
-        assert first["--saveEngine"] == load["--loadEngine"]
-        for line in (first, load):
-            assert (folder / line["--loadInputs"].removeprefix("images:")).is_file()
+    assert done.out == ""
+    assert "pip install tensorrt" in done.error and "sh trtexec.sh" in done.error
+    script = (folder / "trtexec.sh").read_text().splitlines()
+    lines = [line for line in script if line.startswith("trtexec ")]
+    assert len(lines) == 2 * 2
+    for line in lines:
+        flags = dict(word.partition("=")[::2] for word in line.split())
+        assert (folder / flags["--onnx"]).is_file()
+        assert (folder / flags["--loadInputs"].removeprefix("images:")).is_file()
     # the folder is still whole
     assert star_export("inspect", folder, "--json").code == 0
 

@@ -1,41 +1,14 @@
-"""Engines as `build` leaves them, and one that is loaded."""
+"""Engines as `build` leaves them."""
 
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any, ClassVar
-
-import numpy as np
+from typing import Any
 
 from exporter.core.base.settings import fields_of
 from exporter.engines.builder import save_engine
 from exporter.engines.manifest import Built, EngineManifest, manifest_of
-from exporter.engines.runner import LoadedEngine
 from exporter.engines.settings import BuildSettings
-from tests.engines.fake_tensorrt import IO_MODES
 
 BUILT = Built("11.4.0", "13.0", "580", "GPU", "9.0")
-
-
-class FakeEngine:
-    """Images in, logits out, as TensorRT's ICudaEngine says it."""
-
-    shapes: ClassVar[dict[str, tuple[int, ...]]] = {
-        "images": (-1, 3, 2, 2),
-        "logits": (-1, 2),
-    }
-    num_io_tensors = len(shapes)
-
-    def get_tensor_name(self, index: int) -> str:
-        return list(self.shapes)[index]
-
-    def get_tensor_mode(self, name: str) -> str:
-        return "OUT" if name == "logits" else "IN"
-
-    def get_tensor_shape(self, name: str) -> tuple[int, ...]:
-        return self.shapes[name]
-
-    def get_tensor_dtype(self, name: str) -> type:
-        return np.float32
 
 
 def manifest(**different: Any) -> EngineManifest:
@@ -70,24 +43,5 @@ def everything(folder: Path) -> BuildSettings:
         version_compatible=True,
         tf32=True,
         plugin=folder / "lib.so",
-        serialise_plugin=True,
         optimization_level=5,
-        aux_streams=0,
-    )
-
-
-def loaded_engine(engine: Any, **different: Any) -> LoadedEngine:
-    """As `load_engine` gives it."""
-    trt = SimpleNamespace(
-        TensorIOMode=IO_MODES,
-        ProfilingVerbosity=SimpleNamespace(NONE="none"),
-        CudaGraphStrategy=SimpleNamespace(WHOLE_GRAPH_CAPTURE="whole"),
-        nptype=lambda dtype: dtype,
-    )
-    return LoadedEngine(
-        Path("m.engine"),
-        trt,
-        engine,
-        SimpleNamespace(cause="", clear=lambda: None),
-        manifest(**different),
     )

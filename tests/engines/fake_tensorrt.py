@@ -1,29 +1,25 @@
-"""As much of TensorRT's Python API as a build touches, with the enum members of two versions.
+"""What Polygraphy and TensorRT's Python API are asked for by a build and by a run; `trt.asked` has it.
 
-The names are those of the real bindings of 10.16.1.11 and 11.4.0.106. Values are made up, and
-differ between versions as the real ones do.
+The names are those of the real bindings of 10.16.1.11 and 11.4.0.106, and of Polygraphy 0.53.
 """
 
 import json
-from enum import IntEnum
+from collections.abc import Callable
+from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, ClassVar
 
-from exporter.engines.tensorrt_api import major_version
+import numpy as np
 
-# By the major version.
-FLAGS = {
-    10: ("FP16", "BF16", "INT8", "TF32", "VERSION_COMPATIBLE"),
-    11: ("DEBUG", "TF32", "VERSION_COMPATIBLE"),
-}
-NETWORK_FLAGS = {
-    10: ("EXPLICIT_BATCH", "STRONGLY_TYPED", "PREFER_AOT_PYTHON_PLUGINS"),
-    11: ("STRONGLY_TYPED", "PREFER_AOT_PYTHON_PLUGINS"),
-}
-
+from exporter.core.base.targets import TRT, Runtime
+from exporter.engines.tool import Tool, log_of
 
 IO_MODES = SimpleNamespace(INPUT="IN", OUTPUT="OUT")
 UNTOLD = "N/A due to dynamic shapes"
+
+
+class PolygraphyException(Exception):  # noqa: N818  (its real name)
+    """What Polygraphy raises, after a line to its own log."""
 
 
 class Context:
@@ -31,7 +27,7 @@ class Context:
 
     def __init__(self, engine: "InspectedEngine") -> None:
         self._engine = engine
-        self.profile: int | None = None
+        self.profile = 0
         self.shape: tuple[int, ...] | None = None
 
     def set_optimization_profile_async(
@@ -41,7 +37,6 @@ class Context:
         return not self._engine.refuses
 
     def set_input_shape(self, name: str, shape: tuple[int, ...]) -> bool:
-        assert self.profile is not None
         fits = tuple(shape) == self._engine.largest(self.profile)
         self.shape = tuple(shape) if fits else None
         return fits
@@ -50,7 +45,11 @@ class Context:
 class InspectedEngine:
     """Images in, logits out. Profile i has a layer `gemm i`, fused attention in the first profile alone."""
 
-    num_io_tensors = 2
+    shapes: ClassVar[dict[str, tuple[int, ...]]] = {
+        "images": (-1, 3, 4, 4),
+        "logits": (-1, 2),
+    }
+    num_io_tensors = len(shapes)
 
     def __init__(self, batches: tuple[int, ...], *, refuses: bool = False) -> None:
         self.batches, self.refuses = batches, refuses
@@ -63,10 +62,16 @@ class InspectedEngine:
         return (self.batches[profile], 3, 4, 4)
 
     def get_tensor_name(self, index: int) -> str:
-        return ("images", "logits")[index]
+        return list(self.shapes)[index]
 
     def get_tensor_mode(self, name: str) -> str:
         return "IN" if name == "images" else "OUT"
+
+    def get_tensor_shape(self, name: str) -> tuple[int, ...]:
+        return self.shapes[name]
+
+    def get_tensor_dtype(self, name: str) -> type:
+        return np.float32
 
     def get_tensor_profile_shape(
         self, name: str, profile_index: int
@@ -78,28 +83,20 @@ class InspectedEngine:
 
     def create_engine_inspector(self) -> Any:
         inspector = SimpleNamespace(execution_context=None)
-        inspector.get_engine_information = lambda form: self._told(
+        inspector.get_engine_information = lambda form: _layers(
             inspector.execution_context
         )
         return inspector
 
-    def _told(self, context: Context | None) -> str:
-        ready = context is not None and context.shape is not None
-        number = (
-            context.profile
-            if context is not None and context.profile is not None
-            else 0
-        )
-        names = [f"gemm {number}", *(["_gemm_mha_v2"] if number == 0 else [])]
-        outputs = [{"Format/Datatype": "Float" if ready else UNTOLD}]
-        return json.dumps(
-            {
-                "Layers": [
-                    {"Name": name, "LayerType": "gemm", "Outputs": outputs}
-                    for name in names
-                ]
-            }
-        )
+
+def _layers(context: Context) -> str:
+    names = [
+        f"gemm {context.profile}",
+        *(["_gemm_mha_v2"] if context.profile == 0 else []),
+    ]
+    outputs = [{"Format/Datatype": "Float" if context.shape else UNTOLD}]
+    layers = [{"Name": name, "LayerType": "gemm", "Outputs": outputs} for name in names]
+    return json.dumps({"Layers": layers})
 
 
 class FakeRegistry:
@@ -123,105 +120,103 @@ class FakeRegistry:
         return object() if named and self._libraries else None
 
 
-def fake_tensorrt(  # noqa: C901  (one class for each of TensorRT's)
-    version: str, *, parses: bool = True, builds: bool = True, input_shape: Any = None
-) -> Any:
-    """A module that records what was asked of it in `asked`."""
-    major = major_version(version)
-    asked: dict[str, Any] = {
-        "flags": set(),
-        "cleared": set(),
-        "profiles": [],
-        "libraries": [],
-        "added": 0,
-    }
-    names = {
-        "BuilderFlag": FLAGS[major],
-        "NetworkDefinitionCreationFlag": NETWORK_FLAGS[major],
-        "HardwareCompatibilityLevel": (
-            "NONE",
-            "AMPERE_PLUS",
-            "SAME_COMPUTE_CAPABILITY",
+class FakeRunner:
+    """Polygraphy's TrtRunner: its answer is the mean of an image, twice, in a buffer of its own."""
+
+    def __init__(self, engine: Any, name: str) -> None:
+        self.engine, self.profiles = engine, list[int]()
+        self.buffer = np.zeros((32, 2), np.float32)
+        self.context = SimpleNamespace(nvtx_verbosity="detailed")
+
+    def activate(self) -> None: ...
+
+    def deactivate(self) -> None: ...
+
+    def set_profile(self, index: int) -> None:
+        self.profiles.append(index)
+
+    def infer(
+        self, feed: dict[str, np.ndarray[Any, Any]], check_inputs: bool
+    ) -> dict[str, Any]:
+        images = feed["images"]
+        self.buffer[: len(images)] = images.mean((1, 2, 3))[:, None]
+        return {"logits": self.buffer[: len(images)]}
+
+
+def fake_tool(
+    version: str,
+    *,
+    parses: bool = True,
+    builds: bool = True,
+    input_shape: Any = None,
+    runtime: Runtime = TRT,
+) -> Tool:
+    """A tool that builds a plan of no content, and loads an `InspectedEngine` with the profiles of the build."""
+    trt = _trt(version)
+    log, asked = log_of(trt), trt.asked
+
+    def refuse(text: str) -> None:
+        log.log(trt.ILogger.ERROR, text)
+        raise PolygraphyException("see the log")
+
+    def network(path: str, strongly_typed: bool) -> tuple[Any, Any, Any]:
+        asked.update(parsed=path, strongly_typed=strongly_typed)
+        if not parses:
+            refuse("no importer for CdfRetain")
+        images = SimpleNamespace(name="images", shape=input_shape or (-1, 3, 4, 4))
+        parsed = SimpleNamespace(num_inputs=1, get_input=lambda index: images)
+        return SimpleNamespace(), parsed, SimpleNamespace()
+
+    def build(parsed: Any, config: Any, save_timing_cache: str | None) -> bytes:
+        if save_timing_cache:
+            Path(save_timing_cache).parent.mkdir(parents=True, exist_ok=True)
+            Path(save_timing_cache).write_bytes(b"timings")
+        if not builds:
+            refuse("[E] no implementation for node context_01/softmax")
+        return b"plan"
+
+    polygraphy = SimpleNamespace(
+        Profile=Profile,
+        network_from_onnx_path=network,
+        engine_bytes_from_network=build,
+        engine_from_bytes=lambda plan: InspectedEngine(
+            tuple(profile["images"][-1][0] for profile in asked["profiles"])
         ),
-        "ProfilingVerbosity": ("LAYER_NAMES_ONLY", "NONE", "DETAILED"),
-        "LayerInformationFormat": ("ONELINE", "JSON"),
-    }
-    enums = {
-        name: IntEnum(name, {each: at for at, each in enumerate(made)})
-        for name, made in names.items()
-    }
+        TrtRunner=FakeRunner,
+    )
+    create = _config_of(asked)
+    return Tool(runtime, trt, polygraphy, create, PolygraphyException, log)
+
+
+class Profile(dict[str, tuple[Any, ...]]):
+    """Polygraphy's profile."""
+
+    def add(self, name: str, **shapes: Any) -> None:
+        self[name] = (shapes["min"], shapes["opt"], shapes["max"])
+
+
+def _config_of(asked: dict[str, Any]) -> Callable[..., Any]:
+    def create(**choices: Any) -> Any:
+        asked.update(choices)
+
+        def set_flag(flag: str) -> None:
+            asked["tf32"] = flag
+
+        clear = lambda flag: asked.update(tf32=None)  # noqa: E731
+        return lambda builder, network: SimpleNamespace(
+            set_flag=set_flag, clear_flag=clear
+        )
+
+    return create
+
+
+def _trt(version: str) -> Any:
+    """The module, as far as it is asked for."""
+    libraries = list[str]()
+    registry = FakeRegistry(libraries)
 
     class ILogger:
         ERROR, INTERNAL_ERROR, INFO = "error", "internal error", "info"
-
-    class Profile:
-        def set_shape(self, name: str, *shapes: tuple[int, ...]) -> None:
-            asked["profiles"].append((name, shapes))
-
-    class Config(SimpleNamespace):
-        def set_flag(self, flag: Any) -> None:
-            asked["flags"].add(flag.name)
-
-        def clear_flag(self, flag: Any) -> None:
-            asked["cleared"].add(flag.name)
-
-        def add_optimization_profile(self, profile: Profile) -> int:
-            asked["added"] += 1
-            return int(asked["added"]) - 1
-
-        def create_timing_cache(self, content: bytes) -> Any:
-            asked["timings"] = content
-            return SimpleNamespace(serialize=lambda: content + b"more")
-
-        def set_timing_cache(self, timings: Any, ignore_mismatch: bool) -> bool:
-            return True
-
-    config = Config()
-    asked["config"] = config
-    shape = input_shape or (-1, 3, 4, 4)
-    network = SimpleNamespace(
-        num_inputs=1,
-        get_input=lambda index: SimpleNamespace(name="images", shape=shape),
-    )
-
-    class Builder:
-        def __init__(self, log: Any) -> None:
-            self.log = log
-
-        def get_plugin_registry(self) -> Any:
-            return registry
-
-        def create_network(self, flags: int) -> Any:
-            asked["network_flags"] = flags
-            return network
-
-        def create_builder_config(self) -> Config:
-            asked["added"] = 0
-            return config
-
-        def create_optimization_profile(self) -> Profile:
-            return Profile()
-
-        def build_serialized_network(
-            self, network: Any, config: Config
-        ) -> bytes | None:
-            if not builds:
-                self.log.log(
-                    ILogger.ERROR, "[E] no implementation for node context_01/softmax"
-                )
-            return b"plan" if builds else None
-
-    class OnnxParser:
-        num_errors = 1
-
-        def __init__(self, network: Any, log: Any) -> None: ...
-
-        def parse_from_file(self, path: str) -> bool:
-            asked["parsed"] = path
-            return parses
-
-        def get_error(self, index: int) -> Any:
-            return SimpleNamespace(desc=lambda: "no importer for CdfRetain")
 
     class Runtime:
         engine_host_code_allowed = False
@@ -229,20 +224,21 @@ def fake_tensorrt(  # noqa: C901  (one class for each of TensorRT's)
         def __init__(self, log: Any) -> None: ...
 
         def deserialize_cuda_engine(self, plan: bytes) -> Any:
-            return InspectedEngine(tuple(range(1, asked["added"] + 1)))
+            return InspectedEngine((1, 8))
 
-        def get_plugin_registry(self) -> Any:
-            return registry
-
-    registry = FakeRegistry(asked["libraries"])
+    levels = {name: name for name in ("AMPERE_PLUS", "SAME_COMPUTE_CAPABILITY")}
     return SimpleNamespace(
-        **enums,
         __version__=version,
-        asked=asked,
+        asked={"libraries": libraries, "profiles": []},
         ILogger=ILogger,
-        Builder=Builder,
-        OnnxParser=OnnxParser,
         Runtime=Runtime,
+        BuilderFlag=SimpleNamespace(TF32="TF32"),
+        HardwareCompatibilityLevel=SimpleNamespace(**levels),
+        LayerInformationFormat=SimpleNamespace(JSON="JSON"),
+        ProfilingVerbosity=SimpleNamespace(NONE="none"),
+        CudaGraphStrategy=SimpleNamespace(WHOLE_GRAPH_CAPTURE="whole"),
         TensorIOMode=IO_MODES,
+        get_plugin_registry=lambda: registry,
         init_libnvinfer_plugins=lambda log, namespace: True,
+        nptype=lambda dtype: dtype,
     )

@@ -1,5 +1,6 @@
-"""An engine built, inspected and saved, on a stand-in for TensorRT."""
+"""An engine built, inspected and saved, on a stand-in for Polygraphy and TensorRT."""
 
+import inspect
 import json
 from dataclasses import replace
 from pathlib import Path
@@ -9,150 +10,119 @@ from typing import Any
 import pytest
 
 from exporter.core.base.errors import ArtefactError, UserError
+from exporter.core.base.targets import RTX
 from exporter.engines import builder
-from exporter.engines.builder import (
-    build_engine,
-    inspect_profiles,
-    save_engine,
-)
-from exporter.engines.layer_info import layers_path, read_layers
-from exporter.engines.manifest import (
-    check_manifest,
-    manifest_of,
-    read_manifest,
-)
+from exporter.engines.builder import build_plan, inspected, save_engine
+from exporter.engines.layers import layers_path, read_layers
+from exporter.engines.manifest import check_manifest, manifest_of, read_manifest
 from exporter.engines.settings import BuildSettings
-from exporter.engines.tensorrt_api import error_log
+from exporter.engines.tool import Tool, tool_of
 from tests.engines.engines import BUILT, everything, manifest
-from tests.engines.fake_tensorrt import InspectedEngine, fake_tensorrt
+from tests.engines.fake_tensorrt import InspectedEngine, fake_tool
+
+VERSIONS = {"10.16.1.11": True, "11.4.0.106": False}
 
 
-def inspected(engine: Any, version: str = "11.4.0.106") -> tuple[str, ...]:
-    trt = fake_tensorrt(version)
-    trt.Runtime.deserialize_cuda_engine = lambda self, plan: engine
-    return inspect_profiles(trt, error_log(trt), b"plan")
+def inspected_of(engine: Any) -> tuple[str, ...]:
+    tool = fake_tool("11.4.0.106")
+    tool.polygraphy.engine_from_bytes = lambda plan: engine
+    return inspected(tool, b"plan")
 
 
 def test_each_profile_with_its_types() -> None:
-    texts = inspected(InspectedEngine((1, 8, 32)))
-    layers = [read_layers(text) for text in texts]
-    assert [[each.name for each in found] for found in layers] == [
+    texts = inspected_of(InspectedEngine((1, 8, 32)))
+    profiles = [read_layers(text) for text in texts]
+    assert [[layer.name for layer in layers] for layers in profiles] == [
         ["gemm 0", "_gemm_mha_v2"],
         ["gemm 1"],
         ["gemm 2"],
     ]
-    assert {
-        tensor.dtype for found in layers for each in found for tensor in each.writes
-    } == {"fp32"}
+    writes = [layer.writes for layers in profiles for layer in layers]
+    assert {tensor.dtype for tensors in writes for tensor in tensors} == {"fp32"}
 
 
-def test_an_engine_that_does_not_load() -> None:
-    with pytest.raises(ArtefactError, match="the engine just built"):
-        inspected(None)
-
-
-def test_a_profile_that_is_refused() -> None:
-    with pytest.raises(ArtefactError, match="profile 0 of the engine just built"):
-        inspected(InspectedEngine((1,), refuses=True))
-
-
-def test_a_failed_inspection_keeps_the_finished_engine(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
+def test_a_profile_that_is_refused_leaves_the_engine(
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
-    trt = fake_tensorrt("11.4.0.106")
-    trt.Runtime.deserialize_cuda_engine = lambda self, plan: None
-    (tmp_path / "m.onnx").write_bytes(b"model")
-    plan, layers = build_engine(
-        trt, tmp_path / "m.onnx", BuildSettings(), tmp_path / "cache"
-    )
-    assert (plan, layers) == (b"plan", ())
-    assert "without its audit: the engine just built" in caplog.text
-    path = tmp_path / "m.engine"
-    layers_path(path).write_text("of an earlier engine")
-    save_engine(path, plan, manifest(), layers)
-    assert path.read_bytes() == b"plan"
-    assert not layers_path(path).exists()
-
-
-VERSIONS = ("10.16.1.11", "11.4.0.106")
-
-
-@pytest.mark.parametrize(
-    ("version", "wanted"),
-    {
-        "10.16.1.11": 1 << 1,
-        "11.4.0.106": 0,
-    }.items(),  # STRONGLY_TYPED has another number in each
-)
-def test_network_flags_by_name(version: str, wanted: int, tmp_path: Path) -> None:
-    trt = fake_tensorrt(version)
-    build_engine(trt, tmp_path / "m.onnx", BuildSettings(), tmp_path / "cache")
-    assert trt.asked["network_flags"] == wanted
+    assert inspected_of(InspectedEngine((1,), refuses=True)) == ()
+    assert "without its audit: profile 0 of the engine just built" in caplog.text
 
 
 @pytest.mark.parametrize("version", VERSIONS)
 def test_defaults(version: str, tmp_path: Path) -> None:
-    trt = fake_tensorrt(version)
-    build_engine(
-        trt, tmp_path / "m.onnx", BuildSettings(batches=(1, 8)), tmp_path / "cache"
-    )
-    asked = trt.asked
-    assert asked["profiles"] == [
-        ("images", ((batch, 3, 4, 4),) * 3) for batch in (1, 8)
-    ]
-    assert (asked["flags"], asked["cleared"]) == (set(), {"TF32"})
-    assert asked["config"].profiling_verbosity.name == "DETAILED"
-    # TensorRT's own default
-    assert not hasattr(asked["config"], "builder_optimization_level")
+    tool, cache = fake_tool(version), tmp_path / "cache"
+    settings = BuildSettings(batches=(1, 8))
+    plan = build_plan(tool, tmp_path / "m.onnx", settings, cache=cache)
+    asked = tool.trt.asked
+    assert plan == b"plan"
+    assert asked["strongly_typed"] == VERSIONS[version]
     assert asked["parsed"] == str(tmp_path / "m.onnx")
-    assert (tmp_path / "cache").read_bytes() == b"more"
+    assert asked["profiles"] == [
+        {"images": ((batch, 3, 4, 4),) * 3} for batch in (1, 8)
+    ]
+    assert asked["tf32"] is None
+    for name in ("builder_optimization_level", "hardware_compatibility_level"):
+        assert asked[name] is None  # TensorRT's own
+    assert (asked["load_timing_cache"], cache.read_bytes()) == (None, b"timings")
+    build_plan(tool, tmp_path / "m.onnx", settings, cache=cache)
+    assert asked["load_timing_cache"] == str(cache)
 
 
 def test_everything_that_can_be_asked_for(tmp_path: Path) -> None:
-    trt, cache = fake_tensorrt("11.4.0.106"), tmp_path / "cache"
-    cache.write_bytes(b"old")
+    tool = fake_tool("11.4.0.106")
     settings = replace(everything(tmp_path), hardware="ampere-plus")
-    build_engine(trt, tmp_path / "m.onnx", settings, cache)
-    asked = trt.asked
-    assert asked["flags"] == {"TF32", "VERSION_COMPATIBLE"}
-    assert asked["config"].builder_optimization_level == 5
-    assert asked["config"].max_aux_streams == 0
-    assert asked["config"].hardware_compatibility_level.name == "AMPERE_PLUS"
-    assert (
-        asked["libraries"]
-        == asked["config"].plugins_to_serialize
-        == [str(tmp_path / "lib.so")]
-    )
-    assert cache.read_bytes() == b"oldmore"
+    build_plan(tool, tmp_path / "m.onnx", settings)
+    asked = tool.trt.asked
+    assert asked["tf32"] == "TF32"
+    assert asked["version_compatible"]
+    assert asked["builder_optimization_level"] == 5
+    assert asked["hardware_compatibility_level"] == "AMPERE_PLUS"
+    assert asked["libraries"] == [str(tmp_path / "lib.so")]
+
+
+@pytest.mark.parametrize("tool", [fake_tool("11.4.0"), fake_tool("1.7", runtime=RTX)])
+def test_polygraphy_has_what_it_is_asked_for(tool: Tool, tmp_path: Path) -> None:
+    """By name, in the real one."""
+    for library in ("tensorrt_rtx", "polygraphy"):
+        pytest.importorskip(library)
+    real = tool_of(RTX)
+    build_plan(tool, tmp_path / "m.onnx", BuildSettings(batches=(8,)), sm=86)
+    config = real.create_config if tool.runtime.ahead else real.polygraphy.CreateConfig
+    names = {
+        name
+        for kind in config.__mro__[:2]
+        for name in inspect.signature(kind.__init__).parameters
+    }
+    asked = {"libraries", "parsed", "strongly_typed", "tf32"}
+    assert tool.trt.asked.keys() - asked <= names
+    if tool.runtime.ahead:
+        assert tool.trt.asked["compute_capabilities"] == [(8, 6)]
+    for name in vars(tool.polygraphy):
+        assert hasattr(real.polygraphy, name)
 
 
 def test_what_a_version_lacks_is_said(tmp_path: Path) -> None:
-    trt = fake_tensorrt("10.7.0.23")
+    tool = fake_tool("10.7.0.23")
+    tool.trt.HardwareCompatibilityLevel = SimpleNamespace(AMPERE_PLUS=1)
     settings = BuildSettings(hardware="same-compute-capability")
-    trt.HardwareCompatibilityLevel = SimpleNamespace(NONE=0, AMPERE_PLUS=1)
-    with pytest.raises(
-        UserError,
-        match=r"TensorRT 10\.7\.0\.23, which has no .*SAME_COMPUTE_CAPABILITY",
-    ):
-        build_engine(trt, tmp_path / "m.onnx", settings, tmp_path / "cache")
+    lacks = r"TensorRT 10\.7\.0\.23, which has no SAME_COMPUTE_CAPABILITY"
+    with pytest.raises(UserError, match=lacks):
+        build_plan(tool, tmp_path / "m.onnx", settings)
 
 
 def test_refusals_in_the_words_of_tensorrt(tmp_path: Path) -> None:
-    for trt, words in (
-        (fake_tensorrt("11.4.0.106", parses=False), "no importer for CdfRetain"),
-        (
-            fake_tensorrt("11.4.0.106", builds=False),
-            "no implementation for node context_01/softmax",
-        ),
+    onnx, settings = tmp_path / "m.onnx", BuildSettings(batches=(8,))
+    for tool, words in (
+        (fake_tool("11.4.0", parses=False), "no importer for CdfRetain"),
+        (fake_tool("11.4.0", builds=False), "no implementation for node context_01"),
     ):
-        with pytest.raises(ArtefactError, match=words):
-            build_engine(trt, tmp_path / "m.onnx", BuildSettings(), tmp_path / "cache")
-    free = fake_tensorrt("11.4.0.106", input_shape=(-1, -1))
-    widths, eight = {"images": 138}, BuildSettings(batches=(8,))
-    build_engine(free, tmp_path / "m.onnx", eight, tmp_path / "cache", widths)
-    assert free.asked["profiles"] == [("images", ((8, 1), (8, 138), (8, 138)))]
+        with pytest.raises(ArtefactError, match=rf"m\.onnx \| got .*{words}"):
+            build_plan(tool, onnx, settings)
+    free = fake_tool("11.4.0", input_shape=(-1, -1))
+    build_plan(free, onnx, settings, widths={"images": 138})
+    assert free.trt.asked["profiles"] == [{"images": ((8, 1), (8, 138), (8, 138))}]
     with pytest.raises(UserError, match='layout = "padded"'):
-        build_engine(free, tmp_path / "m.onnx", BuildSettings(), tmp_path / "cache")
+        build_plan(free, onnx, settings)
 
 
 def test_an_engine_its_manifest_and_its_layers(tmp_path: Path) -> None:
@@ -162,9 +132,10 @@ def test_an_engine_its_manifest_and_its_layers(tmp_path: Path) -> None:
     save_engine(path, b"plan", made, ('{"Layers": [{"Name": "gemm"}]}',))
     assert path.read_bytes() == b"plan"
     assert check_manifest(path, onnx, BUILT) == made
-    assert json.loads(layers_path(path).read_text()) == {
-        "profiles": [{"Layers": [{"Name": "gemm"}]}]
-    }
+    profiles = json.loads(layers_path(path).read_text())
+    assert profiles == {"profiles": [{"Layers": [{"Name": "gemm"}]}]}
+    save_engine(path, b"plan", made)
+    assert not layers_path(path).exists()  # of the earlier engine
 
 
 def test_the_manifest_comes_last(

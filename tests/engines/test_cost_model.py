@@ -1,8 +1,6 @@
 """The time that a plan's steps are estimated to take."""
 
-import json
 from collections.abc import Sequence
-from dataclasses import replace
 
 import pytest
 
@@ -13,19 +11,11 @@ from exporter.engines.cost_model import (
     Product,
     estimated_ms,
     gpu_of,
-    left_out,
     product_of,
     slower_than,
 )
-from exporter.engines.layer_info import (
-    EngineLayer,
-    EngineTensor,
-    audit,
-    explain_audit,
-    read_layers,
-)
+from exporter.engines.layers import EngineLayer, EngineTensor
 from exporter.engines.settings import COMPUTE_CAPABILITIES
-from tests.engines import inspected
 
 A100 = GPUS[0]
 Sizes = tuple[int, ...]
@@ -151,61 +141,7 @@ def test_where_pruning_is_not_expected_to_pay() -> None:
     assert not slower_than({}, {"A100": 0.6})
 
 
-@pytest.mark.parametrize("version", inspected.VERSIONS)
-def test_the_inspector_s_layers_multiply_what_the_network_does(version: str) -> None:
-    """Wherever a version lists weights, and in the type of their kernels."""
-    layers = read_layers(inspected.deit_tiny(version, 8))
-    assert not left_out(layers)
-    products = [product for layer in layers if (product := product_of(layer))]
-    assert len(products) == 1 + 12 * 5 + 1
-    linear, attention, embedding = 12 * 192**2, 2 * 197 * 192, 14**2 * 3 * 16**2 * 192
-    whole = 11 * 197 * (linear + attention)
-    of_last = (197 * 3 + 9) * 192**2 + attention  # one token asks and goes on
-    macs = embedding + whole + of_last + 192 * 1000
-    assert sum(product.macs for product in products) == 8 * macs
-    assert audit(layers, range(1, 13)).products == {"fp16": 12 * 4 + 1}
-
-
-def test_where_weights_are_listed_changes_no_estimate() -> None:
-    texts = [inspected.deit_tiny(version, 8) for version in inspected.VERSIONS]
-    estimates = [estimated_ms(read_layers(text), "8.0")["A100"] for text in texts]
-    assert estimates == pytest.approx([estimates[0]] * 3, rel=0.001)
-
-
-def test_a_product_is_of_its_kernel_s_type() -> None:
-    """Of quantized operands, listed behind what is added to them."""
-    kernel = "sm80_xmma_gemm_i8i8_i8i32_f32_tn_n"
-    inputs = [
-        {"Dimensions": [1576, columns], "Datatype": dtype}
-        for columns, dtype in ((576, "Half"), (192, "Int8"))
-    ]
-    layers = inspected_as(TacticName=kernel, Inputs=inputs)
-    assert audit(layers, ()).products == {"fp16": 48, "int8": 1}
-    assert not left_out(layers)
-
-
-def inspected_as(**changes: object) -> tuple[EngineLayer, ...]:
-    """The layers of DeiT-T, with other values of some keys in one product's layer."""
-    text = json.loads(inspected.deit_tiny("11", 8))
-    product = next(each for each in text["Layers"] if each["LayerType"] == "gemm")
-    product.update(Name="the product", **changes)
-    return read_layers(json.dumps(text))
-
-
-@pytest.mark.parametrize(
-    "tensor",
-    [
-        {"Dimensions": [-1, 192], "Datatype": "Half"},  # its size follows from images
-        {"Dimensions": [1576, 192], "Datatype": "Posit16"},
-        {"Dimensions": [1575, 192], "Datatype": "Half"},  # no factor of the result
-        {"Datatype": "Half"},
-    ],
-    ids=str,
-)
-def test_what_is_not_known_is_left_out_by_name(tensor: dict[str, object]) -> None:
-    whole = estimated_ms(inspected_as(), "8.0")["A100"]
-    layers = inspected_as(Inputs=[tensor], TacticName="")
-    assert left_out(layers) == ("the product",)
-    assert STEP_S * 1e3 < estimated_ms(layers, "8.0")["A100"] < whole
-    lines = explain_audit(replace(audit(layers, ()), left_out=left_out(layers)))
-    assert "leaves out 1 layers of unknown sizes or types: the product" in lines[-1]
+@pytest.mark.parametrize("tensor", [EngineTensor("fp16"), EngineTensor("int2", (8, 8))])
+def test_without_a_size_or_a_type_there_is_no_estimate(tensor: EngineTensor) -> None:
+    unknown = EngineLayer("step", "", "", frozenset(), (tensor,), ())
+    assert not estimated_ms([linear(8), unknown], "8.0")

@@ -1,7 +1,6 @@
 """Settings of a build, and the batches of each profile."""
 
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
@@ -20,15 +19,6 @@ def test_any_batch_falls_into_one_profile() -> None:
     assert profiles == ((1, 1), (2, 8), (9, 32))
     for batch in range(1, 33):
         assert sum(low <= batch <= high for low, high in profiles) == 1
-
-
-def test_a_library_is_stored_in_version_compatible_engines_alone() -> None:
-    with pytest.raises(RecipeError, match="with --version-compatible"):
-        BuildSettings(serialise_plugin=True)
-    stored = BuildSettings(
-        plugin=Path("lib.so"), serialise_plugin=True, version_compatible=True
-    )
-    assert stored.without_plugin == BuildSettings(version_compatible=True)
 
 
 @pytest.mark.parametrize("batches", [(), (8, 1), (1, 1)])

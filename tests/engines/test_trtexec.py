@@ -1,56 +1,112 @@
 """The command lines of trtexec, and the times that it exports."""
 
 import json
+import subprocess
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from exporter.core.base.artefact import read_pair
 from exporter.core.base.errors import ArtefactError, UserError
-from exporter.core.base.targets import RTX, TRT
+from exporter.core.base.targets import RTX, TENSORRT, TRT
+from exporter.core.base.vocabulary import Layout, Method
+from exporter.engines import trtexec
 from exporter.engines.settings import BuildSettings
 from exporter.engines.trtexec import (
-    again_command,
-    build_command,
+    SCRIPT,
     load_command,
     load_of,
     read_runs,
     require_program,
     run_load,
     run_trtexec,
+    save_script,
 )
 from tests.core.verify.stand_ins import put_on_path
 from tests.engines.engines import BUILT, everything, manifest
 from tests.engines.fake_trtexec import install_trtexec
+from tests.folders import write_folder
 
 IMAGE = (3, 224, 224)
 
 
-def test_the_line_for_one_batch(tmp_path: Path) -> None:
-    words = build_command(
-        tmp_path / "m.onnx", IMAGE, 8, BuildSettings(), tensorrt="10.16.1"
-    )
-    assert words[0] == "trtexec"
-    assert f"--loadInputs=images:{tmp_path}/inputs/images.batch8.bin" in words
-    for flag in ("--minShapes", "--optShapes", "--maxShapes", "--shapes"):
-        assert f"{flag}=images:8x3x224x224" in words
-    assert {"--useCudaGraph", "--useSpinWait", "--stronglyTyped", "--noTF32"} <= set(
-        words
-    )
-    assert not [word for word in words if "plugin" in word.lower()]
+# It notes how it was called.
+NOTES = (
+    """case $1 in --help) echo '[TensorRT v{number}]';; *) echo "$@" >> called;; esac"""
+)
 
 
-def test_flags_of_a_version() -> None:
-    """Only 10 may choose strong typing; 11 leaves the copies out unless told, and uses a graph and spins."""
-    words = build_command(
-        Path("m.onnx"), IMAGE, 1, BuildSettings(), tensorrt="11.4.0.106"
-    )
-    assert "--includeDataTransfers" in words
-    assert not {"--stronglyTyped", "--useCudaGraph", "--useSpinWait"} & set(words)
-    ampere = build_command(
-        Path("m.onnx"), IMAGE, 1, BuildSettings(hardware="ampere-plus")
-    )
-    assert "--hardwareCompatibilityLevel=ampere+" in ampere
+def called_by_the_script(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, number: int
+) -> list[list[str]]:
+    """The words of each call of trtexec, by the script of a folder, in that folder."""
+    note = NOTES.format(number=number)
+    put_on_path("trtexec", note, folder.parent / f"bin{number}", monkeypatch)
+    subprocess.run(["sh", SCRIPT], cwd=folder, check=True)
+    lines = (folder / "called").read_text().splitlines()
+    (folder / "called").unlink()
+    return [line.split() for line in lines]
+
+
+def scripted(folder: Path, settings: BuildSettings, **made: Any) -> None:
+    save_script(read_pair(write_folder(folder, TENSORRT, **made)), settings, folder)
+
+
+def test_the_script_of_a_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It tells TensorRT 10, which alone may choose strong typing, what is the default of 11."""
+    folder = tmp_path / "folder"
+    scripted(folder, BuildSettings(batches=(1, 8)))
+    ten = {"--stronglyTyped", "--useSpinWait", "--useCudaGraph"}
+    for number, flags in ((101601, ten), (110400, {"--includeDataTransfers"})):
+        calls = called_by_the_script(folder, monkeypatch, number)
+        names = [words[0].removeprefix("--onnx=vit.") for words in calls]
+        assert (
+            names == ["dense.tensorrt-fp32.onnx"] * 2 + ["star.tensorrt-fp32.onnx"] * 2
+        )
+        for words, batch in zip(calls, (1, 8, 1, 8), strict=True):
+            plan = (
+                words[0].removeprefix("--onnx=").replace(".onnx", f".batch{batch}.plan")
+            )
+            assert {f"--saveEngine={plan}", "--timingCacheFile=trtexec.cache"} <= {
+                *words
+            }
+            assert f"--loadInputs=images:inputs/images.batch{batch}.bin" in words
+            for flag in ("--minShapes", "--optShapes", "--maxShapes", "--shapes"):
+                assert f"{flag}=images:{batch}x3x4x4" in words
+            assert words[-len(flags) :] and {*words[-len(flags) :]} == flags
+            assert "--noTF32" in words
+            assert not [word for word in words if "plugin" in word.lower()]
+
+
+def test_no_graph_is_captured_where_sizes_follow_the_image(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "folder"
+    shrinking = {"method": Method.A_STAR, "layout": Layout.SHRINKING}
+    scripted(folder, BuildSettings(batches=(8,)), **shrinking)
+    dense, pruned = called_by_the_script(folder, monkeypatch, 101601)
+    assert "--useCudaGraph" in dense and "--useCudaGraph" not in pruned
+
+
+def test_everything_that_can_be_asked_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "folder"
+    settings = replace(everything(tmp_path), hardware="same-compute-capability")
+    monkeypatch.setattr(trtexec, "calls_plugin", lambda onnx: True)
+    scripted(folder, replace(settings, batches=(1,)))
+    for words in called_by_the_script(folder, monkeypatch, 110400):
+        assert {
+            "--hardwareCompatibilityLevel=sameComputeCapability",
+            "--versionCompatible",
+            f"--dynamicPlugins={tmp_path}/lib.so",
+            "--builderOptimizationLevel=5",
+        } <= {*words}
+        assert "--noTF32" not in words
 
 
 def test_the_line_for_an_engine_that_is_there(tmp_path: Path) -> None:
@@ -63,10 +119,8 @@ def test_the_line_for_an_engine_that_is_there(tmp_path: Path) -> None:
         for word in words
         if "plugin" in word.lower() or "versionCompatible" in word
     ]
-    stored = manifest(
-        plugin_sha256="ab", serialise_plugin=True, version_compatible=True
-    )
-    assert load_command(engine, stored, IMAGE, 1)[-1] == "--versionCompatible"
+    later = manifest(version_compatible=True)
+    assert load_command(engine, later, IMAGE, 1)[-1] == "--versionCompatible"
     beside = load_command(engine, manifest(plugin_sha256="ab"), IMAGE, 1)
     assert beside[-1] == "--dynamicPlugins=libcdf_retain_plugin.so"
     beside = load_command(
@@ -77,51 +131,16 @@ def test_the_line_for_an_engine_that_is_there(tmp_path: Path) -> None:
         load_command(engine, manifest(), IMAGE, 3)
 
 
-@pytest.mark.parametrize("version", ["10.16.1", "11.4.0.106"])
-def test_what_one_line_saves_another_times_again(tmp_path: Path, version: str) -> None:
-    settings, onnx = everything(tmp_path), tmp_path / "m.onnx"
-    words = build_command(onnx, IMAGE, 8, settings, tensorrt=version)
-    again = again_command(onnx, IMAGE, 8, settings, tensorrt=version)
-    plan = f"{tmp_path}/m.batch8.trtexec{version[:2]}.plan"
-    assert f"--saveEngine={plan}" in words
-    assert again[:2] == ["trtexec", f"--loadEngine={plan}"]
-    building = {"--onnx", "--saveEngine", "--minShapes", "--optShapes", "--maxShapes"}
-    assert not building & {word.partition("=")[0] for word in again}
-    assert "--versionCompatible" in again
-    beside = replace(settings, serialise_plugin=False)
-    loading = again_command(onnx, IMAGE, 8, beside, tensorrt=version)
-    assert loading[-1] == f"--dynamicPlugins={tmp_path}/lib.so"
-
-
 def test_tensorrt_for_rtx_measures_what_tensorrt_does() -> None:
     """It leaves copies out and uses a graph unless told otherwise, and would compile anew in each call."""
-    settings = BuildSettings(runtime=RTX.name, sm=(86,), batches=(8,))
-    words = build_command(Path("m.onnx"), IMAGE, 8, settings, tensorrt="1.7.1")
-    again = again_command(Path("m.onnx"), IMAGE, 8, settings, tensorrt="1.7.1")
-    for line in (words, again):
-        assert line[0] == "tensorrt_rtx"
-        assert {
-            "--includeDataTransfers",
-            "--runtimeCacheFile=m.batch8.tensorrt_rtx.cache",
-        } <= set(line)
-        assert not {"--useCudaGraph", "--useSpinWait", "--stronglyTyped"} & set(line)
     built = manifest(runtime=RTX.name, sm=(86,), built=replace(BUILT, tensorrt="1.7.1"))
-    alone = load_command(Path("engines/m.engine"), built, IMAGE, 8, transfers=False)
-    assert not {"--includeDataTransfers", "--noDataTransfers"} & set(alone)
-
-
-def test_everything_that_can_be_asked_for(tmp_path: Path) -> None:
-    settings = replace(everything(tmp_path), hardware="same-compute-capability")
-    words = build_command(Path("m.onnx"), IMAGE, 1, settings)
-    assert {
-        "--hardwareCompatibilityLevel=sameComputeCapability",
-        "--versionCompatible",
-        f"--dynamicPlugins={tmp_path}/lib.so",
-        f"--setPluginsToSerialize={tmp_path}/lib.so",
-        "--builderOptimizationLevel=5",
-        "--maxAuxStreams=0",
-    } <= set(words)
-    assert "--noTF32" not in words
+    engine = Path("engines/m.engine")
+    line = load_command(engine, built, IMAGE, 8)
+    assert line[0] == "tensorrt_rtx"
+    assert {"--includeDataTransfers", "--runtimeCacheFile=engines/m.cache"} <= {*line}
+    assert not {"--useCudaGraph", "--useSpinWait"} & {*line}
+    alone = load_command(engine, built, IMAGE, 8, transfers=False)
+    assert not {"--includeDataTransfers", "--noDataTransfers"} & {*alone}
 
 
 def test_compute_alone() -> None:

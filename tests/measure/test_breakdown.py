@@ -3,7 +3,7 @@
 import pytest
 
 from exporter.core.verify.onnxruntime_runner import Kernel
-from exporter.engines.layer_info import EngineLayer
+from exporter.engines.layers import EngineLayer
 from exporter.measure.batch_sweep import (
     CLASSES,
     breakdown,

@@ -14,8 +14,8 @@ from exporter.core.base.tensor_names import SLICED, instrumented_path
 from exporter.core.schedule.macs import MacCount
 from exporter.engines import runner
 from exporter.engines.builder import save_engine
-from exporter.engines.clocks import NO_CLOCKS
-from exporter.engines.layer_info import layers_path
+from exporter.engines.gpu import NO_CLOCKS
+from exporter.engines.layers import layers_path
 from exporter.engines.manifest import engine_path
 from exporter.engines.trtexec import RunTimes, require_program
 from exporter.measure.batch_sweep import AtBatch, BenchSettings

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from exporter.core.base.errors import UserError
-from exporter.engines.runner import this_machine
+from exporter.engines.gpu import this_machine
 from tests.benchmarks.scripts import FOLDER, script
 from tests.exhaustive import also
 

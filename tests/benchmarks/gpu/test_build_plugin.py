@@ -2,13 +2,12 @@
 
 import sys
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 
 from tests.benchmarks.scripts import script
 from tests.core.verify.stand_ins import plugin_source, put_on_path
-from tests.engines.fake_tensorrt import fake_tensorrt
+from tests.engines.fake_tensorrt import fake_tool
 
 module = script("gpu/build_plugin.py")
 # Stands in for CMake: the first call configures, the second builds a library that has the entry points.
@@ -35,7 +34,7 @@ def tools(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     for name, text in (("cmake", cmake_for(10)), ("nvcc", "")):
         put_on_path(name, text, programs, monkeypatch)
     monkeypatch.setenv("TENSORRT_INCLUDE_DIR", "/headers")
-    monkeypatch.setattr(module, "import_tensorrt", lambda: fake_tensorrt("10.16.1.11"))
+    monkeypatch.setattr(module, "tool_of", lambda runtime: fake_tool("10.16.1.11"))
     monkeypatch.setattr(
         sys, "argv", ["build_plugin.py", "--out", str(tmp_path / "plugin")]
     )
@@ -88,9 +87,7 @@ def test_what_is_missing_is_one_line(
     elif lack == "nvcc":
         (tools / "nvcc").unlink()
     else:
-        monkeypatch.setattr(
-            module, "import_tensorrt", lambda: SimpleNamespace(__version__="10.6.0")
-        )
+        monkeypatch.setattr(module, "tool_of", lambda runtime: fake_tool("10.6.0"))
     assert module.main() == 2
     told = capfd.readouterr()
     assert told.err.count("\n") == 1 and line in told.err

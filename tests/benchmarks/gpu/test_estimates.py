@@ -25,7 +25,7 @@ def test_a_row_for_each_batch_and_the_second_call_builds_nothing(
     rows = {
         gpu.name: list(module._rows(gpu.name, tiny_deit, estimates)) for gpu in GPUS
     }
-    monkeypatch.setattr(module, "build_ahead", None)
+    monkeypatch.setattr(module, "build_plan", None)
     assert rows == {
         gpu.name: list(module._rows(gpu.name, tiny_deit, estimates)) for gpu in GPUS
     }

@@ -8,10 +8,10 @@ import pytest
 from exporter.core.base.artefact import read_lowered
 from exporter.core.base.vocabulary import Layout
 from exporter.engines.manifest import read_manifest
-from tests.benchmarks.scripts import script
+from tests.benchmarks.scripts import FOLDER, script
 from tests.core.verify.stand_ins import compiled, plugin_source
 from tests.engines.engines import BUILT
-from tests.engines.fake_tensorrt import fake_tensorrt
+from tests.engines.fake_tensorrt import fake_tool
 from tests.engines.fake_trtexec import install_trtexec
 from tests.exhaustive import mark_further
 
@@ -34,8 +34,8 @@ def files_of(model, methods, target, folder, layouts):  # type: ignore[no-untype
 
 @pytest.fixture
 def tensorrt(monkeypatch: pytest.MonkeyPatch) -> None:
-    trt = fake_tensorrt("11.4.0.106", input_shape=(-1, 3, 32, 32))
-    monkeypatch.setattr(module, "import_tensorrt", lambda: trt)
+    tool = fake_tool("11.4.0.106", input_shape=(-1, 3, 32, 32))
+    monkeypatch.setattr(module, "tool_of", lambda runtime: tool)
     monkeypatch.setattr(module, "this_machine", lambda version: BUILT)
     monkeypatch.setattr(module, "model_files", files_of)
 
@@ -80,7 +80,7 @@ def test_an_engine_of_each_and_the_second_call_builds_none(
         assert module.TARGETS[mode].name in manifest.onnx
         assert manifest.needs_plugin == ("shrinking" in engine.name)
     assert "dense" in called.read_text()
-    monkeypatch.setattr(module, "build_engine", None)
+    monkeypatch.setattr(module, "build_plan", None)
     assert module.prepared(case)().keys() == times.keys()
 
 
@@ -90,7 +90,7 @@ def test_what_this_machine_does_not_take_has_its_reason(
     plugin = compiled(tmp_path, plugin_source(11))
 
     def lacking(version: str, sm: str, plugin: Path | None) -> dict[str, str]:
-        monkeypatch.setattr(module, "import_tensorrt", lambda: fake_tensorrt(version))
+        monkeypatch.setattr(module, "tool_of", lambda runtime: fake_tool(version))
         monkeypatch.setattr(
             module, "this_machine", lambda version: replace(BUILT, sm=sm)
         )
@@ -128,6 +128,7 @@ def test_what_is_measured_has_its_estimate_beside_it(
     tiny_deit: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pytest.importorskip("tensorrt_rtx", reason="needs star-export[tensorrt-rtx]")
+    monkeypatch.syspath_prepend(FOLDER / "gpu")  # for its other process
     monkeypatch.setattr(module, "METHODS", {"STAR 0.5": module.METHODS["STAR 0.5"]})
     monkeypatch.setattr(module, "LAYOUTS", {})
     monkeypatch.setattr(module, "this_machine", lambda version: BUILT)

@@ -145,9 +145,7 @@ def limited(kind: Any, limits: Meta) -> st.SearchStrategy[Any]:
 
 
 BUILDS = (
-    BuildSettings(
-        batches=(1, 8), hardware="ampere-plus", optimization_level=3, aux_streams=0
-    ),
+    BuildSettings(batches=(1, 8), hardware="ampere-plus", optimization_level=3),
     BuildSettings(runtime="tensorrt-rtx", sm=(86, 120), tf32=True, any_batch=True),
 )
 READ = (Schedule, ModelSpec, EngineManifest, ModelList)

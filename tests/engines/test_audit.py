@@ -8,29 +8,17 @@ import pytest
 
 from exporter.core.base.errors import ArtefactError
 from exporter.core.base.targets import TENSORRT
-from exporter.engines.layer_info import (
-    UNSTATED,
-    audit,
-    broken_promises,
-    explain_audit,
-    layers_path,
-    read_layers,
-    saved_layers,
-)
+from exporter.engines.audit import audit, broken_promises, explain_audit
+from exporter.engines.layers import UNSTATED, layers_path, read_layers, saved_layers
 
 DYNAMIC = {"Format/Datatype": "N/A due to dynamic shapes"}
 
 
-def written(described: dict[str, Any], tactic: str = "") -> str:
+def written(described: dict[str, Any]) -> str:
     """The dtype of a layer's one output."""
-    layer = {
-        "Name": "gemm",
-        "LayerType": "gemm",
-        "Outputs": [{"Name": "t", **described}],
-    }
-    told = {**layer, "TacticName": tactic} if tactic else layer
-    (found,) = read_layers(json.dumps({"Layers": [told], "Bindings": []}))
-    return found.writes[0].dtype
+    layer = {"Name": "gemm", "Outputs": [{"Name": "t", **described}]}
+    (read,) = read_layers(json.dumps({"Layers": [layer], "Bindings": []}))
+    return read.writes[0].dtype
 
 
 @pytest.mark.parametrize(
@@ -61,25 +49,6 @@ def test_a_tensor_s_type(described: dict[str, Any], dtype: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("tactic", "dtype"),
-    {
-        "sm80_xmma_gemm_f16f16_f16f32_f32_tn_n_tilesize64x64x64_stage5_warpsize2x2x1_tensor16x8x16": "fp16",
-        "sm90_xmma_gemm_bf16bf16_bf16f32_f32_tn_n_tilesize128x128x64": "bf16",
-        "sm80_xmma_gemm_i8i8_i8i32_f32_tn_n_tilesize128x64x64_stage3": "int8",
-        "sm80_xmma_gemm_f32f32_tf32f32_f32_nn_n_tilesize64x128x16": "fp32",
-        "ampere_h16816gemm_128x64_ldg8_stages_64x3_tn": "fp16",
-        "sm89_xmma_gemm_e4m3e4m3_e4m3f32_f32_tn_n": "fp8",
-        "_gemm_mha_v2_0xbcebb2": UNSTATED,
-    }.items(),
-)
-def test_the_kernel_s_type_where_the_tensor_s_is_not_told(
-    tactic: str, dtype: str
-) -> None:
-    assert written(DYNAMIC, tactic) == dtype
-    assert written({"Datatype": "Half"}, tactic) == "fp16"
-
-
-@pytest.mark.parametrize(
     "text",
     [
         "",
@@ -99,11 +68,6 @@ def test_the_layers_that_build_saved(tmp_path: Path) -> None:
     profiles = [{"Layers": [{"Name": name}]} for name in ("a", "b")]
     layers_path(engine).write_text(json.dumps({"profiles": profiles}))
     assert [saved_layers(engine, profile)[0].name for profile in (0, 1)] == ["a", "b"]
-    # the second is an earlier version's
-    for wrong, profile in (({"profiles": profiles}, 2), ({"Layers": []}, 0)):
-        layers_path(engine).write_text(json.dumps(wrong))
-        with pytest.raises(ArtefactError, match="the layers of each profile"):
-            saved_layers(engine, profile)
 
 
 def tensor(described: str) -> dict[str, Any]:

@@ -1,18 +1,85 @@
-"""Sample the GPU's clocks while engines are timed.
+"""The GPU that is here, by CUDA's driver, and its clocks while engines are timed, by nvidia-smi.
 
-Clocks, power and temperature come from nvidia-smi: read afterwards they are those of an idle GPU. Samples taken
-while it idles, between two runs, do not count.
+Clocks, power and temperature that are read afterwards are those of an idle GPU. Samples taken while it idles,
+between two runs, do not count.
 """
 
+import ctypes
 import shutil
 import subprocess
 import tempfile
+import uuid
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+
+from exporter.core.base.errors import UserError
+from exporter.engines.manifest import Built
+
+# Constants of the CUDA driver API (cuda.h), which is stable.
+_MAJOR, _MINOR = 75, 76  # CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_*
+_NAME_BYTES = 256
+_UUID_BYTES = 16
+_NO_GPU = "a GPU with NVIDIA's driver"
+
+
+def this_machine(tensorrt: str) -> Built:
+    """Describe the first GPU by CUDA's driver, which needs no other CUDA library; `tensorrt` is its version.
+
+    TensorRT is not queried: without a GPU, creating its first object ends the process.
+    """
+    cuda, handle = _first_gpu()
+    version, part = ctypes.c_int(), ctypes.c_int()
+    name = ctypes.create_string_buffer(_NAME_BYTES)
+    cuda.cuDeviceGetName(name, _NAME_BYTES, handle)
+    cuda.cuDriverGetVersion(ctypes.byref(version))
+    parts = []
+    for attribute in (_MAJOR, _MINOR):
+        cuda.cuDeviceGetAttribute(ctypes.byref(part), attribute, handle)
+        parts.append(str(part.value))
+    number = f"{version.value // 1000}.{version.value % 1000 // 10}"
+    gpu = name.value.decode()
+    return Built(tensorrt, number, _driver_version(), gpu, ".".join(parts))
+
+
+def gpu_uuid() -> str:
+    """Return the UUID of the first GPU that CUDA_VISIBLE_DEVICES leaves, "GPU-…" as in nvidia-smi; "" without."""
+    try:
+        cuda, handle = _first_gpu()
+    except UserError:
+        return ""
+    number = ctypes.create_string_buffer(_UUID_BYTES)
+    if cuda.cuDeviceGetUuid_v2(number, handle):
+        return ""
+    return f"GPU-{uuid.UUID(bytes=number.raw)}"
+
+
+def _first_gpu() -> tuple[Any, ctypes.c_int]:
+    """Return CUDA's driver, and its handle of the first GPU; UserError without one."""
+    cuda, handle = _driver(), ctypes.c_int()
+    if cuda.cuInit(0) or cuda.cuDeviceGet(ctypes.byref(handle), 0):
+        raise UserError("GPU", "a driver without GPU 0", _NO_GPU)
+    return cuda, handle
+
+
+def _driver() -> Any:
+    try:
+        return ctypes.CDLL("libcuda.so.1")
+    except OSError:
+        raise UserError("GPU", "no libcuda.so.1", _NO_GPU) from None
+
+
+def _driver_version() -> str:
+    """Return the version of NVIDIA's kernel module, or "unknown"."""
+    try:
+        return Path("/sys/module/nvidia/version").read_text(encoding="utf-8").strip()
+    except OSError:
+        return "unknown"
+
 
 _FIELDS = ("clocks.sm", "clocks.mem", "clocks.max.sm", "power.draw", "temperature.gpu")
 # The field that tells why clocks are low, by its name since driver 535 and before.

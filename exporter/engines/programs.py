@@ -1,34 +1,23 @@
-"""TensorRT for RTX: build engines for GPUs that need not be here, and read what is in them.
+"""The layers of an engine of TensorRT for RTX, which has no inspector without a GPU, from the engine's bytes.
 
-It parses ONNX and builds ahead of time with neither GPU nor driver, for any of `COMPUTE_CAPABILITIES`; an engine is
-compiled to the end where it first runs, and a runtime cache keeps what was compiled. Its Python API takes no
-plugins. Its versions are its own: 1.7 is no TensorRT before 8. What runs an engine is unverified until it is run.
-
-Its inspector needs a GPU too, so the layers are read from the engine's bytes: the text of a program lists its
-tensors with their types, then its steps in order, each with its kernel, tensors and ONNX nodes. The text is that of
-version 1.7, undocumented: where no program is found, that is an error, not an empty audit.
+The text of a program lists its tensors with their types, then its steps in order, each with its kernel, tensors and
+ONNX nodes. The text is that of version 1.7, undocumented: where no program is found, that is an error, not an empty
+audit. What runs an engine is compiled where it first runs, and unverified until then.
 """
 
 import re
-from collections.abc import Iterator, Mapping
-from pathlib import Path
-from typing import Any, TypeAlias
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TypeAlias
 
 from exporter.core.base.errors import ArtefactError
-from exporter.engines.builder import NO_WIDTHS, configure, parse, profile_of
-from exporter.engines.layer_info import (
+from exporter.engines.layers import (
+    FUSION,
     SERVICE,
     UNSTATED,
     EngineLayer,
     EngineTensor,
     nodes_in,
-    product_type,
 )
-from exporter.engines.settings import BuildSettings
-from exporter.engines.tensorrt_api import error_log, started
-
-# Warnings of the parser after which the engine computes something else than the file.
-_WRONG = ("precision-lose casting", "Unused Input", "already exists")
 
 # The steps of a profile, and the bytes of its activations.
 Steps: TypeAlias = tuple[tuple[EngineLayer, ...], int]
@@ -48,34 +37,6 @@ _ACTIVATIONS = re.compile(r"region = \{ name=devmem size=(\d+)")
 _TYPES = {"half": "fp16", "float": "fp32", "fp8_e4m3": "fp8"}
 # Kinds of steps that are a matrix product; a "runtime_fusion" is one with what stands around it.
 _PRODUCTS = frozenset({"fully_connected", "runtime_fusion"})
-
-
-def build_ahead(
-    rtx: Any,
-    onnx: Path,
-    sm: int,
-    settings: BuildSettings,
-    widths: Mapping[str, int] = NO_WIDTHS,
-) -> bytes:
-    """Build an engine for a compute capability `sm`, 80 for 8.0, and return it serialised; see `build_engine`."""
-    log = error_log(rtx, also=_WRONG)
-    builder = started(rtx, "Builder", log)
-    network = builder.create_network(0)
-    parse(rtx, network, log, onnx)
-    if log.cause:
-        raise ArtefactError(onnx, log.cause, "a model that its parser takes as it is")
-    config = builder.create_builder_config()
-    config.num_compute_capabilities = 1
-    config.set_compute_capability(getattr(rtx.ComputeCapability, f"SM{sm}"), 0)
-    configure(rtx, config, settings)
-    for batches in settings.profiles:
-        config.add_optimization_profile(profile_of(builder, network, batches, widths))
-    plan = builder.build_serialized_network(network, config)
-    if plan is None:
-        raise ArtefactError(
-            onnx, log.cause or "no reason", "a model that TensorRT for RTX can build"
-        )
-    return bytes(plan)
 
 
 def read_programs(plan: bytes) -> tuple[Steps, ...]:
@@ -121,7 +82,7 @@ def _steps(
             nodes=nodes_in(rest),
             reads=reads,
             writes=writes,
-            product=product_type(name, reads, writes) if kind in _PRODUCTS else "",
+            product=_product_type(name, reads, writes) if kind in _PRODUCTS else "",
         )
 
 
@@ -131,3 +92,15 @@ def _tensors_of(
     listed = side.search(rest)
     names = _QUOTED.findall(listed[1]) if listed else ()
     return tuple(tensors.get(name, EngineTensor(UNSTATED)) for name in names)
+
+
+def _product_type(
+    name: str, reads: Sequence[EngineTensor], writes: Sequence[EngineTensor]
+) -> str:
+    """Return the type that a matrix product multiplies in: that of its first operand.
+
+    A fusion that casts before its product, "CastMulFc", multiplies in the type of its result.
+    """
+    before = name.partition("Fc")[0] if name.startswith(FUSION) else ""
+    tensors = writes if "Cast" in before and writes else reads
+    return tensors[0].dtype if tensors else UNSTATED

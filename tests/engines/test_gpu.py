@@ -1,16 +1,22 @@
-"""The GPU's clocks, sampled while engines are timed."""
+"""The GPU that is here, and its clocks while engines are timed."""
 
+import ctypes
 import time
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
-from exporter.engines.clocks import (
+from exporter.core.base.errors import UserError
+from exporter.engines import gpu
+from exporter.engines.gpu import (
     NO_CLOCKS,
     Clocks,
     clocks_of,
     sampled_clocks,
 )
+from exporter.engines.manifest import Built
 from tests.core.verify.stand_ins import put_on_path
 
 GPU = "GPU-01234567-89ab-cdef-0123-456789abcdef"
@@ -73,9 +79,69 @@ def test_no_nvidia_smi_or_one_that_does_not_know_the_gpu(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     put_on_path("nvidia-smi", OLD_DRIVER, tmp_path, monkeypatch)
-    for gpu in ("", "GPU-of-another-machine", GPU):
-        if gpu == GPU:
+    for card in ("", "GPU-of-another-machine", GPU):
+        if card == GPU:
             monkeypatch.setenv("PATH", "/nowhere")
-        with sampled_clocks(gpu) as samples:
+        with sampled_clocks(card) as samples:
             pass
         assert clocks_of(samples) == NO_CLOCKS
+
+
+def driver(*, gpus: int = 1) -> Any:
+    """As ctypes gives libcuda: functions that write into what they are given, and answer 0 where they could."""
+
+    def get(handle: Any, device: int) -> int:
+        handle._obj.value = device
+        return 0 if device < gpus else 101
+
+    def name(buffer: Any, size: int, handle: Any) -> int:
+        buffer.value = b"NVIDIA A100"
+        return 0
+
+    def version(number: Any) -> int:
+        number._obj.value = 13010
+        return 0
+
+    def attribute(part: Any, which: int, handle: Any) -> int:
+        part._obj.value = {75: 8, 76: 6}[which]
+        return 0
+
+    def number(buffer: Any, handle: Any) -> int:
+        buffer.raw = bytes(range(16))
+        return 0
+
+    return SimpleNamespace(
+        cuDeviceGetUuid_v2=number,
+        cuInit=lambda flags: 0,
+        cuDeviceGet=get,
+        cuDeviceGetName=name,
+        cuDriverGetVersion=version,
+        cuDeviceGetAttribute=attribute,
+    )
+
+
+def test_what_an_engine_is_bound_to(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gpu, "_driver", driver)
+    monkeypatch.setattr(gpu, "_driver_version", lambda: "580.65")
+    assert gpu.this_machine("11.4.0") == Built(
+        "11.4.0", "13.1", "580.65", "NVIDIA A100", "8.6"
+    )
+    # As nvidia-smi writes it.
+    assert gpu.gpu_uuid() == "GPU-00010203-0405-0607-0809-0a0b0c0d0e0f"
+
+
+def test_a_gpu_that_is_not_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gpu, "_driver", lambda: driver(gpus=0))
+    assert gpu.gpu_uuid() == ""
+    with pytest.raises(UserError, match="a driver without GPU 0"):
+        gpu.this_machine("11.4.0")
+
+
+def test_without_a_driver(monkeypatch: pytest.MonkeyPatch) -> None:
+    def none(name: str) -> Any:
+        raise OSError(name)
+
+    monkeypatch.setattr(ctypes, "CDLL", none)
+    with pytest.raises(UserError, match=r"GPU \| got no libcuda\.so\.1"):
+        gpu.this_machine("11.4.0")
+    assert gpu.gpu_uuid() == ""
