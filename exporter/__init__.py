@@ -6,6 +6,7 @@ from functools import cache
 from types import FunctionType
 from typing import TYPE_CHECKING, Any
 
+from exporter.core.base.arguments import with_checked_arguments
 from exporter.core.base.torch_state import in_usual_torch
 
 if TYPE_CHECKING:
@@ -115,7 +116,12 @@ def _public(name: str) -> Any:
     with warnings.catch_warnings():
         module = importlib.import_module(f"exporter.{place}")
     value = getattr(module, attribute)
-    return in_usual_torch(value) if isinstance(value, FunctionType) else value
+    if not isinstance(value, FunctionType):
+        return value
+    function = in_usual_torch(with_checked_arguments(value, name))
+    # Under this name a pickle of it is found, as another process is sent it.
+    function.__module__, function.__qualname__ = __name__, name
+    return function
 
 
 def __dir__() -> list[str]:

@@ -83,6 +83,8 @@ def _check_classes(images: ImageFolder, num_classes: int) -> None:
 
 
 def _check_shards(paths: Sequence[Path]) -> None:
+    if not paths:
+        raise ImageError("images", "no path", "a folder of images, or tar files")
     for path in paths:
         if not (is_shard(path) and path.is_file()):
             is_folder = path.is_dir()

@@ -33,8 +33,9 @@ def check_compile(network: Network, policy: Policy, out: Path) -> None:
 
 def recipes_of(recipe: Recipe, methods: Sequence[Method]) -> list[Recipe]:
     """Return the recipe of each method."""
-    if len(set(methods)) < len(methods):
-        raise RecipeError("--method", ",".join(methods), "each method once")
+    if not methods or len(set(methods)) < len(methods):
+        got = ",".join(methods) or "none"
+        raise RecipeError("--method", got, "each method once")
     if recipe.prune.schedule is not None:
         raise RecipeError(
             "--schedule",

@@ -100,7 +100,7 @@ class Disagreement:
 
 
 def evaluate_models(
-    models: "Sequence[AnyModel]",
+    models: Sequence["AnyModel"],
     images: PathLike | Sequence[PathLike],
     settings: EvalSettings | None = None,
     stages: Stages = SILENT,
@@ -146,6 +146,8 @@ def _result(
 
 def _named(models: "Sequence[AnyModel]") -> list[EvalModel]:
     """Return models that can run; if some have the same name, all names are numbered."""
+    if len(models) not in (1, 2):
+        raise RecipeError("models", f"{len(models)}", "one or two")
     ready = [
         model if isinstance(model, EvalModel) else torch_model(model)
         for model in models

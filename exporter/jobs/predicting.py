@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Generic, TypeVar
 
 import numpy as np
 
+from exporter.calibration.record import Calibration
+from exporter.core.base.arguments import require
 from exporter.core.base.artefact import Artefact, read_lowered
 from exporter.core.base.errors import ArtefactError, ImageError, RecipeError
 from exporter.core.base.files import PathLike
@@ -36,7 +38,6 @@ from exporter.serve.export_folder import read_folder
 if TYPE_CHECKING:
     from torch import nn
 
-    from exporter.calibration.record import Calibration
     from exporter.core.prune.pruned_vit import PrunedViT
     from exporter.core.vit.protocol import PrunableViT
 
@@ -81,7 +82,7 @@ class EvalModel:
 
 
 def models_at(
-    paths: Sequence[PathLike], settings: RunSettings
+    paths: PathLike | Sequence[PathLike], settings: RunSettings
 ) -> tuple[EvalModel, ...]:
     """Return the models of an export folder, named "dense" and "pruned", or of files, named after the files.
 
@@ -94,7 +95,8 @@ def models_at(
         RecipeError: A folder is not alone, a file is given twice, or an engine should run on another runtime.
         UserError: The runtime is missing, or runs a part of a model elsewhere.
     """
-    files = [Path(path) for path in paths]
+    given = [paths] if isinstance(paths, str | os.PathLike) else paths
+    files = [Path(path) for path in given]
     folders = [path for path in files if path.is_dir()]
     if folders and len(files) > 1:
         raise RecipeError(
@@ -169,7 +171,7 @@ def _engine(name: str, engine: Path, settings: RunSettings) -> EvalModel:
 def torch_models(
     vit: "PrunableViT",
     schedule: Schedule | None = None,
-    calibration: "Calibration | None" = None,
+    calibration: Calibration | None = None,
     *,
     threads: int = 0,
 ) -> tuple[EvalModel, ...]:
@@ -186,7 +188,7 @@ def torch_models(
     """
     from exporter.jobs import steps  # noqa: PLC0415  (needs PyTorch)
 
-    dense = torch_model(steps.dense(vit), "dense", threads=threads)
+    dense = torch_model(vit, "dense", threads=threads)
     if schedule is None:
         return (dense,)
     return dense, torch_model(
@@ -210,10 +212,14 @@ def torch_model(
         input_kind: How it takes images.
     """
     # They need PyTorch.
+    from torch import nn  # noqa: PLC0415
+
     from exporter.core.prune.pruned_vit import PrunedViT  # noqa: PLC0415
     from exporter.core.verify.reference import reference_runner  # noqa: PLC0415
+    from exporter.core.vit.protocol import PrunableViT  # noqa: PLC0415
     from exporter.jobs import steps  # noqa: PLC0415
 
+    require(model, (PrunedViT, PrunableViT, nn.Module), "models")
     if not isinstance(model, PrunedViT):
         model = steps.dense(steps.load_model(model))
     spec, settings = model.vit.spec, RunSettings(threads=threads)

@@ -51,7 +51,6 @@ from exporter.models.own_module import (
     computes_in_fp32,
     copy_of,
     in_one_line,
-    required,
     with_plain_layers,
 )
 from exporter.models.provenance import log_guess
@@ -68,9 +67,6 @@ OwnModel: TypeAlias = PrunableViT | nn.Module
 
 # A folder; an array [n, 3, height, width]; or a loader of such batches (`exporter.data.pixels.images_in`).
 AnyImages: TypeAlias = PathLike | Array | Iterable[Any]
-
-LOADED = "a name, a path, a ModelRequest, a module of PyTorch or an adapter"
-PRUNED = "what prune or dense returns"
 
 # Images for a parity check or a benchmark; INT8's activation ranges settle within as many.
 MOST = 64
@@ -104,8 +100,7 @@ def load_model(
         return loaded(request, model)
     if isinstance(model, str | os.PathLike):
         model = ModelRequest(os.fspath(model), device=device)
-    request = required(model, (ModelRequest,), LOADED)
-    return with_outputs(loaded(request), request.outputs)
+    return with_outputs(loaded(model), model.outputs)
 
 
 def loaded(request: ModelRequest, model: OwnModel | None = None) -> PrunableViT:
@@ -118,9 +113,9 @@ def loaded(request: ModelRequest, model: OwnModel | None = None) -> PrunableViT:
         model = checked(model)
         return with_head(model, OutputKind(request.head)) if request.head else model
     if model is not None:
-        name, module = request.name or "vit", required(model, (nn.Module,), LOADED)
-        check_finite(module.state_dict(), name)
-        copied, texts = copy_of(module, name), request.text_embeddings
+        name = request.name or "vit"
+        check_finite(model.state_dict(), name)
+        copied, texts = copy_of(model, name), request.text_embeddings
         adapted = partial(
             adapt,
             name=name,
@@ -224,7 +219,6 @@ def plan(
         ScheduleError: The amount is missing or out of reach, or needs a calibration or measurements.
         CalibrationError: The calibration is of another model, or of other weights where the model has any.
     """
-    vit = required(vit, (PrunableViT, ModelSpec), "what load_model returns")
     spec = vit.spec if isinstance(vit, PrunableViT) else vit
     policy = _policy(vit, amount, calibration)
     schedule = schedule_of(policy, spec, calibration)
@@ -293,7 +287,7 @@ def export(
         ImageError: Ranges for INT8 would come from floats that are not normalised as the model's images are.
     """
     how, ranges = _lowering(lowering), None
-    spec = checked(required(pruned, (PrunedViT,), PRUNED).vit).spec
+    spec = checked(pruned.vit).spec
     if images is not None:
         folder = folder_of(images, spec, MOST, noise=not how.row.measures)
         ranges = _pixels(folder, spec, how.input_kind)
@@ -334,7 +328,7 @@ def check(
         ParityError: There is nothing to compare.
     """
     lowered = model if isinstance(model, onnx.ModelProto) else load_whole(Path(model))
-    spec = checked(required(pruned, (PrunedViT,), PRUNED).vit).spec
+    spec = checked(pruned.vit).spec
     kind = artefact_of(lowered).input_kind
     pixels = array_of(images, spec, kind)
     return compiler.check(pruned, lowered, pixels, threads=threads)
@@ -367,6 +361,8 @@ def bench(
     artefact, reference = models.pruned, images
     if not isinstance(reference, Mapping):
         reference = {IMAGES: array_of(reference, artefact.spec, artefact.input_kind)}
+    elif IMAGES not in reference:
+        raise ImageError("images", f"arrays {', '.join(reference)}", f"one {IMAGES}")
     settings = settings or BenchSettings()
     return bench_pair(models, reference, settings, stages, runtime=runtime)
 

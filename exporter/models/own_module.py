@@ -26,31 +26,13 @@ MERGE = (
     "merge what is added to its layers first, e.g. merge_and_unload() of adapters; or write an "
     "adapter: docs/models.md"
 )
-STATE = "torch.save it, and give ModelRequest(NAME, checkpoint=FILE)"
 UNLIKE = "merge it, and compare what the model gives before and after; or write an adapter: docs/models.md"
 # What Python and PyTorch say where an attribute is missing.
 LACKS = re.compile(r"'(\w+)' object has no attribute '(\w+)'")
-# What is given in place of a model, by its class: how it is called, and what to do.
-STAND_INS = {
-    "NoneType": ("nothing", ""),
-    "dict": ("a state dict", STATE),
-    "OrderedDict": ("a state dict", STATE),
-    "type": ("a class", "give an instance of it"),
-    "ExportedProgram": ("an exported program", "give the module that it was made from"),
-}
 SEED = 0
 # Scales of noise on which a merged layer is compared with what it replaces, up to the largest, as far as fp16 holds
 # them: what bends is not linear there.
 SCALES, LARGEST = 8, 1e4
-
-
-def required(value: Any, kinds: tuple[type, ...], expected: str, hint: str = "") -> Any:
-    """Return what a public function takes for its model; ModelError for anything else."""
-    if isinstance(value, kinds):
-        return value
-    name = type(value).__name__
-    got, usual_hint = STAND_INS.get(name, (f"a {name}", hint))
-    raise ModelError("model", got, expected, usual_hint or hint)
 
 
 def copy_of(model: nn.Module, name: str) -> nn.Module:
@@ -79,7 +61,6 @@ def checked(vit: PrunableViT) -> PrunableViT:
         CheckpointError: As of `check_finite`.
         ModelError: As of `check_border`, or its owner has exchanged modules or precision since it was compared.
     """
-    required(vit, (PrunableViT,), "what load_model returns", "load_model(model)")
     check_finite(vit.model.state_dict(), vit.spec.name)
     if vit.compared is None:
         check_border(vit)

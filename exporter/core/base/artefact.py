@@ -133,10 +133,11 @@ def to_grid(
     Raises:
         ValueError: The shapes do not fit each other.
     """
-    fits = tokens.ndim == base.ndim == 3
-    fits = fits and tuple(positions.shape) == tuple(tokens.shape[:2])
-    if not fits or (tokens.shape[0], tokens.shape[2]) != (base.shape[0], base.shape[2]):
-        shapes = (list(array.shape) for array in (tokens, positions, base))
+    arrays: tuple[Any, ...] = (tokens, positions, base)
+    shapes = [[*np.shape(array)] for array in arrays]
+    of_tokens, of_positions, of_base = shapes
+    fits = len(of_tokens) == len(of_base) == 3 and of_positions == of_tokens[:2]
+    if not fits or of_tokens[::2] != of_base[::2]:
         raise ValueError(
             "tokens {}, positions {} and base {} do not fit".format(*shapes)
         )

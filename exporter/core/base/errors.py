@@ -39,6 +39,10 @@ class UserError(Exception):
         parts = (self.subject, f"got {got}", f"need {expected}", hint)
         super().__init__(" | ".join(filter(None, parts)))
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Let a process send it to another, as exceptions do only where they keep what they are made of."""
+        return type(self).__new__, (type(self), *self.args), vars(self)
+
 
 class ModelError(UserError):
     """A model that is unknown, or that cannot be pruned."""

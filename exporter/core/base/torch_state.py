@@ -3,6 +3,7 @@
 import functools
 import random
 import sys
+import threading
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from typing import Any
@@ -93,12 +94,20 @@ def in_eval_mode(*modules: Any) -> Iterator[None]:
             parameter.grad = gradient
 
 
+# Held by the thread whose public function runs; that may call another.
+_turn = threading.RLock()
+
+
 def in_usual_torch(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Return the function that runs in `usual_torch`, and leaves the modules that it is given as they are."""
+    """Return the function that runs in `usual_torch`, and leaves the modules that it is given as they are.
+
+    Threads take turns: PyTorch's settings are those of the process, and an export changes a model while it runs.
+    """
 
     @functools.wraps(function)
     def usual(*args: Any, **kwargs: Any) -> Any:
-        with usual_torch(), in_eval_mode(*_modules_in((*args, *kwargs.values()))):
+        modules = _modules_in((*args, *kwargs.values()))
+        with _turn, usual_torch(), in_eval_mode(*modules):
             return function(*args, **kwargs)
 
     return usual
