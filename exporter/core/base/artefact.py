@@ -133,8 +133,8 @@ def to_grid(
     Raises:
         ValueError: The shapes do not fit each other.
     """
-    arrays: tuple[Any, ...] = (tokens, positions, base)
-    shapes = [[*np.shape(array)] for array in arrays]
+    given: tuple[Any, ...] = (tokens, positions, base)
+    shapes = [list(np.shape(values)) for values in given]
     of_tokens, of_positions, of_base = shapes
     fits = len(of_tokens) == len(of_base) == 3 and of_positions == of_tokens[:2]
     if not fits or of_tokens[::2] != of_base[::2]:
