@@ -120,7 +120,8 @@ def _run(argv: Sequence[str] | None) -> int:
     if unknown:
         from exporter.cli.flags import recipe_key
 
-        if key := recipe_key(unknown[0], arguments):
+        key = arguments.parser.longer_flags(unknown[0])
+        if key := key or recipe_key(unknown[0], arguments):
             raise RecipeError(unknown[0], "no flag of this verb", key)
         nearest = arguments.parser.nearest_flags(unknown[0])
         arguments.parser.error(f"unrecognized arguments: {' '.join(unknown)}{nearest}")

@@ -113,9 +113,10 @@ class Network:
         needed(model.name or None, "--model", A_MODEL)
         check_weights(model.checkpoint)
         if model.checkpoint is None or read_identity(model.checkpoint) is None:
-            from exporter.models.listed import check_name  # noqa: PLC0415  (`--help` needs no list)
+            from exporter.models.listed import check_adapter, check_name  # noqa: PLC0415  (`--help` needs no list)
 
             check_name(model.name)
+            check_adapter(model.name)
         if calibration is not None:
             load_calibration(calibration)
 

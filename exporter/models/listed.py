@@ -20,6 +20,8 @@ from exporter.models.request import ModelRequest
 
 LIST = Path(__file__).with_name("listed.json")
 NO_SUCH_MODEL = "model"  # subject of the error for an unknown name
+# What the reason says of a network whose class nothing adapts.
+NO_ADAPTER = "which has no adapter"
 # The file of a folder that is a model of Hugging Face's.
 CONFIG = "config.json"
 
@@ -94,6 +96,18 @@ def check_name(name: str) -> None:
     known = {answer.name for answer in models.answers}
     if root.partition(".")[0] not in known and not has_file(root, CONFIG):
         raise unknown_model(name)
+
+
+def check_adapter(name: str) -> None:
+    """Raise ModelError for a listed network that nothing adapts, whatever its arguments, before a hub is asked."""
+    models = model_list()
+    root = name.partition("#")[0].removeprefix("timm/").partition(".")[0]
+    if not models.is_current or has_file(name, CONFIG):
+        return
+    for answer in models.answers:
+        if answer.name == root and NO_ADAPTER in answer.reason:
+            expected, hint = "a ViT of a known family", "star-export models lists them"
+            raise ModelError(name, answer.reason, expected, hint)
 
 
 def unknown_model(name: str) -> ModelError:

@@ -29,7 +29,7 @@ from exporter.models.huggingface.repository import (
     require_whole,
 )
 from exporter.models.identity import CHECKPOINT, Identity, read_identity
-from exporter.models.listed import CONFIG, listed, unknown_model
+from exporter.models.listed import CONFIG, unknown_model
 from exporter.models.provenance import (
     REQUEST,
     WHOLE_PREPROCESSING,
@@ -384,7 +384,5 @@ def _building(source: Source, expected: str) -> Iterator[None]:
         if source.architecture.startswith(TIMM_HUB):
             got = f"no answer ({reason})"
             raise HubError(source.architecture, got, hub) from None
-        answer = listed(ModelRequest(source.name))
-        refusal = f"; it is {answer.reason}" if answer and answer.reason else ""
-        got = f"no pretrained weights ({reason}){refusal}"
+        got = f"no pretrained weights ({reason})"
         raise ModelError(source.name, got, hub, "or give --checkpoint FILE") from None

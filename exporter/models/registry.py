@@ -38,7 +38,7 @@ from exporter.models.huggingface.instances import (
     is_instance,
 )
 from exporter.models.huggingface.kinds import head_of
-from exporter.models.listed import NO_SUCH_MODEL, Answer
+from exporter.models.listed import NO_ADAPTER, NO_SUCH_MODEL, Answer
 from exporter.models.networks import Source, create, source_of
 from exporter.models.provenance import guessed_for, log_guess, overridden
 from exporter.models.request import ModelRequest
@@ -191,7 +191,7 @@ def _adapter_of(model: nn.Module, name: str) -> Adapter:
     for network, adapter in ADAPTERS.items():
         if isinstance(model, network):
             return adapter
-    got = f"a {type(model).__name__}, which has no adapter"
+    got = f"a {type(model).__name__}, {NO_ADAPTER}"
     if type(model) in NOT_ADAPTED:
         got = f"{got}: {NOT_ADAPTED[type(model)]}"
     is_open_clip = type(model).__module__.startswith("open_clip.")

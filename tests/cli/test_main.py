@@ -79,6 +79,14 @@ def test_a_setting_without_a_flag_is_answered_with_how_to_set_it(
         assert star_export(verb, *needed, flag, "1").error == line
 
 
+def test_of_a_flag_that_a_verb_has_for_other_images_that_one_is_named(
+    star_export: Command,
+) -> None:
+    line = "error: --max-images | got no flag of this verb | need --max-eval-images"
+    typed = ("--max-images", "9")
+    assert star_export("eval", "x", "--images", "y", *typed).error == line
+
+
 def test_so_is_one_of_training_where_a_verb_trains(star_export: Command) -> None:
     way = "--ema-decay | got no flag of this verb | need --set training.ema_decay=…"
     assert way in star_export("finetune", "--out", "x", "--ema-decay", "1").error

@@ -18,7 +18,7 @@ from exporter import bundled
 from exporter.core.base.errors import CheckpointError, HubError, ModelError
 from exporter.core.vit.lvvit import LvVit
 from exporter.models import hub, listed
-from exporter.models.listed import check_name, model_list
+from exporter.models.listed import check_adapter, check_name, model_list
 from exporter.models.networks import Source, create, on_device, source_of
 from exporter.models.registry import describe
 from exporter.models.request import ModelRequest
@@ -108,8 +108,6 @@ def test_pretrained_weights_that_cannot_be_had_are_one_line(
         match=r"no pretrained weights \(OSError\).*or give --checkpoint FILE",
     ):
         create(source(), pretrained=True)
-    with pytest.raises(ModelError, match="; it is a ResNet, which has no adapter"):
-        create(source("resnet50"), pretrained=True)
     with pytest.raises(
         ModelError, match=r"no weights .*TokenLabeling.* give --checkpoint FILE"
     ):
@@ -209,6 +207,18 @@ def test_what_the_list_or_another_place_may_have_passes_without_libraries(
     check_name(name)
 
 
+@pytest.mark.parametrize(
+    "name", ["resnet50", "timm/resnet50.a1_in1k", "swin_tiny_patch4_window7_224"]
+)
+def test_a_network_that_nothing_adapts_is_refused_before_a_hub_is_asked(
+    name: str,
+) -> None:
+    with pytest.raises(ModelError, match=r"a (ResNet|SwinT.*), which has no adapter"):
+        check_adapter(name)
+    check_adapter("vit_tiny_patch16_224")
+    check_adapter("someone/resnet50")
+
+
 def test_a_list_of_another_release_refuses_no_name(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -217,6 +227,7 @@ def test_a_list_of_another_release_refuses_no_name(
     older = replace(model_list(), timm="0.1")
     monkeypatch.setattr(listed, "model_list", lambda: older)
     check_name("vit_tiny_patch17")
+    check_adapter("resnet50")
 
 
 def test_only_sizes_of_the_request_are_asked_for(tmp_path: Path) -> None:
