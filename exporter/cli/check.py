@@ -57,16 +57,16 @@ def run(arguments: argparse.Namespace) -> int:
         got = "neither" if arguments.folder is None else "a folder and a file"
         raise RecipeError("check", got, "an export folder, or --onnx FILE")
     if arguments.folder is None:
-        return _check_file(arguments)
+        return _compare_file(arguments)
     hint = "the folder has its own images and PyTorch's outputs"
     if arguments.recipe is not None:
         got = "a value beside an export folder"
         raise RecipeError("--recipe", got, "no --recipe", hint)
     refuse(arguments, places_of(sections_of(Recipe)), "an export folder", hint)
-    return _check_folder(arguments)
+    return _compare_folder(arguments)
 
 
-def _check_folder(arguments: argparse.Namespace) -> int:
+def _compare_folder(arguments: argparse.Namespace) -> int:
     from exporter.serve.check import check_folder
 
     settings = from_flags(RunSettings, arguments)
@@ -81,7 +81,7 @@ def _check_folder(arguments: argparse.Namespace) -> int:
     return 0 if result.passed else 1
 
 
-def _check_file(arguments: argparse.Namespace) -> int:
+def _compare_file(arguments: argparse.Namespace) -> int:
     recipe, settings = recipe_of(arguments), from_flags(RunSettings, arguments)
     if settings.runtime is not None:
         expected = "none with --onnx: a file is checked on its target's runtime"

@@ -171,9 +171,8 @@ class Recipe(Sections):
             dense: Whether the dense model is lowered, for a target of any method.
             refits: Whether the caller refits a pruned model where the recipe says so.
         """
-        if self.prune.refit and not refits:
-            expected = "false: only compile refits a pruned model"
-            raise RecipeError("refit", "true", expected)
+        if not refits:
+            check_no_refit(self.prune)
         order = self.images.class_map
         if order is not None and not is_order(order):
             read_class_map(order, None)
@@ -192,6 +191,13 @@ class _Beside(Settings):
     training: dict[str, Any] = option(
         {}, "How a verb that trains does it: settings of fine-tuning."
     )
+
+
+def check_no_refit(prune: Prune) -> None:
+    """Raise RecipeError where a pruned model is to be refitted, which only a compilation does."""
+    if prune.refit:
+        expected = "false: only compile refits a pruned model"
+        raise RecipeError("refit", "true", expected)
 
 
 def needed(value: ValueT | None, flag: str, expected: str) -> ValueT:

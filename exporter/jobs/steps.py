@@ -42,7 +42,7 @@ from exporter.data.pixels import check_normalised, images_in
 from exporter.data.source import images_at
 from exporter.depth.checkpoint import load_vit
 from exporter.engines.choice import RunSettings
-from exporter.jobs.recipe import A_MODEL, Lowering, needed
+from exporter.jobs.recipe import A_MODEL, Lowering, check_no_refit, needed
 from exporter.measure.batch_sweep import BenchSettings
 from exporter.measure.class_order import names_on
 from exporter.models.border import check_border
@@ -235,6 +235,7 @@ def _policy(
     how = amount if isinstance(amount, Prune) else Prune(rho=amount)
     if how.method is None and calibration is not None:
         how = replace(how, method=Method.STAR)
+    check_no_refit(how)
     policy = resolve(how)
     if not policy.amount.is_said:
         raise ScheduleError(

@@ -240,10 +240,9 @@ def check_pair(pair: Pair[Artefact]) -> None:
     """Raise ArtefactError unless two files are the dense and the pruned form of the same model."""
     files = Pair(pair.dense.path, pair.pruned.path)
     dense, pruned = pair.dense, pair.pruned
-    if dense.prunes:
-        raise ArtefactError(files.dense, "a pruned model", "the dense one")
-    if not pruned.prunes:
-        raise ArtefactError(files.pruned, "a model that drops no patch", "a pruned one")
+    if dense.prunes or not pruned.prunes:
+        got = f"{dense.method} before {pruned.method}"
+        raise ArtefactError(files.dense, got, "the dense model, then a pruned one")
     if (dense.spec, dense.trained_sha256) != (pruned.spec, pruned.trained_sha256):
         got = f"{dense.spec.name} with other weights or shapes"
         raise ArtefactError(files.dense, got, f"the dense model of {files.pruned.name}")

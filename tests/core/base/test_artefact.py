@@ -134,10 +134,10 @@ def test_a_pair_is_of_one_model(tmp_path: Path) -> None:
     pair = read_pair(files)
     assert (pair.dense.path, pair.pruned.path) == (files.dense, files.pruned)
     with pytest.raises(
-        ArtefactError, match=r"got a pruned model \| need the dense one"
+        ArtefactError, match=r"got star before star \| need the dense model"
     ):
         read_pair(Pair(files.pruned, files.pruned))
-    with pytest.raises(ArtefactError, match="drops no patch"):
+    with pytest.raises(ArtefactError, match="got dense before dense"):
         read_pair(Pair(files.dense, files.dense))
 
 
