@@ -139,6 +139,8 @@ def test_numbers_of_numpy_are_numbers_and_text_is_no_sequence(world: World) -> N
     )
     with pytest.raises(UserError, match=r"images \| got arrays pixels \| need one im"):
         exporter.bench(dense, world.file, {"pixels": world.pixels})
+    with pytest.raises(UserError, match=r"save: path \| got an empty text"):
+        exporter.save(world.lowered, "")
     require(3, (object,), "anything")
 
 

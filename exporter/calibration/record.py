@@ -186,5 +186,7 @@ def load_calibration(path: Path) -> Calibration:
 def calibration_of(record: str, arrays: Mapping[str, Doubles]) -> Calibration:
     """Return the calibration of a record in JSON and of arrays by name."""
     origin = from_json(CalibrationRecord, record, source="calibration")
+    if any(array.dtype != np.float64 for array in arrays.values()):
+        raise ValueError("values that are not float64")
     inter, overlap = arrays.get("inter"), arrays.get("overlap")
     return Calibration(origin, arrays["acs"], inter, overlap)

@@ -5,6 +5,7 @@ list with one ACS value per layer; the others need neither.
 """
 
 import argparse
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
@@ -161,8 +162,10 @@ def _read_acs(path: Path) -> list[float]:
         values = read_json(path)
     except (OSError, ValueError) as error:
         raise ArtefactError(path, reason_of(error), expected) from None
-    if not isinstance(values, list) or not all(
+    is_list = isinstance(values, list) and all(
         type(value) in (int, float) for value in values
-    ):
+    )
+    # JSON has integers that no float holds.
+    if not is_list or any(abs(value) > sys.float_info.max for value in values):
         raise ArtefactError(path, "other JSON", expected)
     return values

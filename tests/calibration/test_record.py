@@ -75,6 +75,16 @@ def test_equal_calibrations_are_equal_files_without_a_path(tmp_path: Path) -> No
     assert str(tmp_path).encode() not in content
 
 
+def test_scores_of_another_type_are_no_calibration(tmp_path: Path) -> None:
+    made = calibration()
+    assert made.inter is not None
+    arrays = {"acs": made.acs, "inter": np.ones(made.inter.shape, np.int64)}
+    path = tmp_path / "integers.safetensors"
+    save_file(arrays, path, metadata={"record": to_json(made.record)})
+    with pytest.raises(ArtefactError, match="got values that are not float64"):
+        load_calibration(path)
+
+
 def test_the_hash_names_the_scores() -> None:
     ours = calibration()
     assert ours.inter is not None

@@ -98,6 +98,7 @@ WRONG_JSON = {
     "deep": DEEP,
     "half": '{"model": ',
     "huge integer": '{"rho": ' + "9" * 5001 + "}",
+    "beyond float": f"[{'9' * 400}, 0.1, {', '.join(['0.5'] * 10)}]",
     "list of lists": "[[1, 2], [3]]",
     "number": "7",
     "null": "null",

@@ -101,6 +101,7 @@ COMBINED = (
         ("--eval-images {work}/none", "none"),
         ("--images {weights}", "w.safetensors"),
         ("--out {weights}/x", "w.safetensors"),
+        ("--out ''", "an empty text"),
         ("--out {work}/\udcff", "UTF-8"),
         ("--images {work}/\udcff", "UTF-8"),
         ("--recipe {work}/none.toml", "none.toml"),

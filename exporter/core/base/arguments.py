@@ -3,6 +3,7 @@
 import functools
 import inspect
 import numbers
+import os
 import types
 from collections.abc import Callable, Sequence
 from typing import Annotated, Any, Literal, Union, get_args, get_origin
@@ -52,7 +53,12 @@ def with_checked_arguments(
 
 
 def require(value: object, accepted: Sequence[type], subject: str) -> None:
-    """Raise UserError for a value of none of the accepted types; text is a sequence only where it is accepted."""
+    """Raise UserError for a value of none of the accepted types; text is a sequence only where it is accepted.
+
+    An empty text is no path: it would be the working folder.
+    """
+    if value == "" and os.PathLike in accepted:
+        raise UserError(subject, "an empty text", "a path")
     is_text = isinstance(value, str | bytes) and object not in accepted
     if type(value) in accepted or (not is_text and isinstance(value, tuple(accepted))):
         return
