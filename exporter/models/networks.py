@@ -2,7 +2,7 @@
 
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -126,7 +126,8 @@ def source_of(request: ModelRequest) -> Source:
         weights = [folder / name for name in WEIGHTS]
         checkpoint = checkpoint or next(filter(Path.is_file, weights), weights[0])
     if checkpoint is not None:
-        settled = frozenset({*kwargs, *request.preprocess})
+        named = ("architecture",) if request.name else ()
+        settled = frozenset({*kwargs, *request.preprocess, *named})
         record = training_record(checkpoint, folder, settled)
         request = replace(request, name=request.name or record.architecture)
     repository = None if folder else _repository(request.name)
@@ -215,8 +216,12 @@ def _plain(name: str) -> str:
 
 def _tag(name: str) -> str | None:
     """Return the tag of a name of timm's, by default that of its first weights."""
-    config = timm.get_pretrained_cfg(name.rpartition("/")[2])
-    return None if config is None else config.tag
+    with suppress(
+        RuntimeError
+    ):  # of a tag that timm does not know, as the network's builder will say
+        config = timm.get_pretrained_cfg(name.rpartition("/")[2])
+        return None if config is None else config.tag
+    return None
 
 
 def _timm_folder(name: str) -> Path | None:

@@ -49,6 +49,7 @@ FACTS = {
     "std": "image_std",
 }
 NAMES = {name: fact for fact, names in FACTS.items() for name in (fact, *names.split())}
+COLOURS = ("mean", "std")
 # Where keyword arguments of the network stand below such an entry, and those by which timm loads, or which do not
 # matter to a network of one size.
 ARGUMENTS = ("model_kwargs", "model_args")
@@ -119,10 +120,14 @@ def training_record(
 
 def _records(checkpoint: Path, folder: Path) -> dict[str, Mapping[Any, Any]]:
     """Return all records by their places, those first that are nearest to the weights."""
-    entries = {}
-    for key, value in read_entries(checkpoint).items():
-        if not isinstance(value, Tensor):
-            entries[key] = value
+    entries = {
+        key: value
+        for key, value in read_entries(checkpoint).items()
+        if not isinstance(value, Tensor)
+    }
+    for key in COLOURS:
+        if isinstance(entries.get(key), float):
+            del entries[key]  # it was measured
     config = timm_config(folder)
     return {
         "entries": entries,
@@ -188,7 +193,7 @@ def meant(fact: str, value: Any) -> Any:
     if fact == "img_size" and isinstance(value, tuple):
         sides = value[-2:]
         return sides[0] if len({*map(str, sides)}) == 1 else sides
-    if fact in ("mean", "std") and value:
+    if fact in COLOURS and value:
         numbers = value if isinstance(value, tuple) else (value,)
         return numbers * 3 if len(numbers) == 1 else numbers
     if fact == "global_pool" and isinstance(value, bool):

@@ -15,7 +15,7 @@ from timm.data import resolve_data_config
 from torch import nn
 
 import exporter
-from exporter.core.base.errors import CheckpointError, UserError
+from exporter.core.base.errors import CheckpointError, ModelError, UserError
 from exporter.core.base.records import GUESS
 from exporter.core.vit.protocol import PrunableViT
 from exporter.models.registry import describe
@@ -98,7 +98,7 @@ def lightnings(model: nn.Module, facts: dict[str, Any], folder: Path) -> Path:
 
 def in_metadata(model: nn.Module, facts: dict[str, Any], folder: Path) -> Path:
     """As JSON in the metadata of safetensors."""
-    told = {key: json.dumps(value) for key, value in {"arch": NAME, **facts}.items()}
+    told = {key: json.dumps(value) for key, value in facts.items()}
     told["arch"] = facts.get("model", NAME)
     save_file(weights(model), folder / "w.safetensors", {"format": "pt", **told})
     return folder / "w.safetensors"
@@ -360,6 +360,20 @@ def test_what_lies_deeper_is_a_line_where_nothing_else_says_it(
         "act_layer=relu of model in its hyper_parameters is not read",
         "crop_pct=0.5 of data in its hyper_parameters is not read",
     ]
+
+
+def test_a_number_beside_the_weights_was_measured(tmp_path: Path) -> None:
+    torch.save(
+        {"model": weights(network()), "mean": 0.83, "std": 0.02}, tmp_path / "w.pth"
+    )
+    vit = exporter.load_model(request_for("named", tmp_path / "w.pth", {}))
+    assert vit.spec.preprocessing.mean == (0.5, 0.5, 0.5)
+
+
+def test_a_tag_that_nobody_knows_is_one_line(tmp_path: Path) -> None:
+    path = timms(network(), {}, tmp_path)
+    with pytest.raises(ModelError, match="Invalid pretrained tag"):
+        exporter.load_model(ModelRequest(f"{NAME}.nobody", path, model_kwargs=SHAPE))
 
 
 def test_the_config_that_timm_wrote_before(tmp_path: Path) -> None:
