@@ -196,7 +196,7 @@ def relevance_maps(
     inputs = torch.from_numpy(normalise(pixels, vit.spec.preprocessing)).to(vit.device)
     maps = []
     for image in inputs:
-        inter = scores_of_image(scorer, image[None], classes, settings.normalize).inter
+        inter = scores_of_image(scorer, image[None], classes).inter
         assert inter is not None
         maps.append(inter)
     return np.stack(maps)

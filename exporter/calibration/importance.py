@@ -112,14 +112,13 @@ def scores_of_image(
     vit: PrunableViT,
     image: Float[Tensor, "1 3 height width"],
     classes: int,
-    normalize: str,
 ) -> ImageScores:
     """Explain the image by one pass forward and one back: its top classes, or its embedding."""
     seen = trace(vit, image)
     prefix = vit.spec.num_prefix_tokens
     acs = [average_cosine_similarity(block.output, prefix) for block in seen.blocks]
     (rows,) = sweep(vit, seen, top_outputs(vit, seen, classes))
-    rows = normalise_rows(rows.to("cpu", torch.float64), normalize)
+    rows = rows.to("cpu", torch.float64)
     inter, counted, empty_rows = average_over_classes(rows)
     return ImageScores(
         torch.cat(acs).cpu().numpy(), inter.numpy(), counted.numpy(), empty_rows
@@ -138,19 +137,6 @@ def acs_of_images(
         tokens = whole_block(block, tokens)
         acs.append(average_cosine_similarity(tokens, vit.spec.num_prefix_tokens))
     return [ImageScores(values) for values in torch.stack(acs, dim=1).cpu().numpy()]
-
-
-def normalise_rows(
-    scores: Float64[Tensor, "k layers patches"], how: str
-) -> Float64[Tensor, "k layers patches"]:
-    """Scale each row of scores by itself: "none", "sum" to a sum of 1, "minmax" to [0, 1]; see the settings."""
-    if how == "sum":
-        total = scores.sum(-1, keepdim=True)
-        return scores / total.masked_fill(total == 0, 1)
-    if how == "minmax":
-        low, high = scores.aminmax(dim=-1, keepdim=True)
-        return (scores - low) / (high - low).masked_fill(high == low, 1)
-    return scores
 
 
 def average_over_classes(

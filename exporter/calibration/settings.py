@@ -12,7 +12,6 @@ from exporter.data.images import ImageFile, ImageFolder, ranked
 CHECKS = (64, 128, 256, 512, 1024, 2048)
 
 # How the scores of one image, class and layer are scaled before any mean.
-NORMALIZE = ("none", "sum", "minmax")
 
 
 @dataclass(frozen=True)
@@ -29,13 +28,6 @@ class CalibrationSettings(Settings):
         None,
         "Number of classes per image whose relevance is computed; by default 6, or all if there are fewer; 1 for "
         "an embedding.",
-        flag=False,
-    )
-    normalize: str = option(
-        "none",
-        "Scaling of the relevance of each image and class before averaging: none, sum (to a sum of 1), or minmax "
-        "(to [0, 1]).",
-        NORMALIZE,
         flag=False,
     )
     # Not a key of recipes: it follows from the scorer. Without it ACS alone is computed, by a forward pass.

@@ -93,7 +93,7 @@ def _scores(
     pixels = normalise(np.stack(readable), vit.spec.preprocessing)
     inputs = torch.from_numpy(pixels).to(vit.device)
     if settings.relevance:
-        return [scores_of_image(vit, inputs, classes, settings.normalize)]
+        return [scores_of_image(vit, inputs, classes)]
     return acs_of_images(vit, inputs)
 
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from exporter.core.base.errors import ArtefactError, reason_of
+from exporter.core.base.errors import as_written
 
 UNSTATED = "unknown"
 
@@ -102,14 +102,7 @@ def nodes_in(text: str) -> frozenset[str]:
 
 def read_layers(text: str) -> tuple[EngineLayer, ...]:
     """Parse the inspector's JSON of one profile, which trtexec's --exportLayerInfo writes too."""
-    expected = "a detailed layer list", "build with profiling verbosity DETAILED"
-    try:
-        layers = json.loads(text)["Layers"]
-    except (ValueError, KeyError, TypeError) as error:
-        raise ArtefactError("layer information", reason_of(error), *expected) from None
-    if not layers or not all(isinstance(layer, dict) for layer in layers):
-        got = "names only" if layers else "no layers"
-        raise ArtefactError("layer information", got, *expected)
+    layers = json.loads(text)["Layers"]
     return tuple(
         _layer(layer) for layer in layers if layer.get("LayerType") not in SERVICE
     )
@@ -138,5 +131,7 @@ def layers_path(engine: Path) -> Path:
 
 def saved_layers(engine: Path, profile: int) -> tuple[EngineLayer, ...]:
     """Read the layers of a profile that `build` saved."""
-    profiles = json.loads(layers_path(engine).read_text(encoding="utf-8"))["profiles"]
-    return read_layers(json.dumps(profiles[profile]))
+    path = layers_path(engine)
+    with as_written(path, "the layers of an engine"):
+        profiles = json.loads(path.read_text(encoding="utf-8"))["profiles"]
+        return read_layers(json.dumps(profiles[profile]))

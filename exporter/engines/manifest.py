@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from exporter.core.base.canonical_json import load_json
-from exporter.core.base.errors import ArtefactError, UserError
+from exporter.core.base.errors import ArtefactError, UserError, as_written
 from exporter.core.base.files import sha256_of
 from exporter.engines.audit import Audit
 from exporter.engines.settings import BuildSettings
@@ -93,7 +93,8 @@ def read_manifest(engine: Path) -> EngineManifest:
         if not path.is_file():
             hint = "star-export build FOLDER makes it"
             raise ArtefactError(path, "no such file", what, hint)
-    return load_json(EngineManifest, manifest_path(engine))
+    with as_written(manifest_path(engine), "the manifest of an engine"):
+        return load_json(EngineManifest, manifest_path(engine))
 
 
 def check_manifest(

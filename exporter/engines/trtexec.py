@@ -6,10 +6,11 @@ import shlex
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 
@@ -201,8 +202,7 @@ def run_trtexec(words: list[str], *more: str) -> RunTimes:
     """Run a command of this module with `more` flags, and read its times."""
     runs, graph = _exported(words, more)
     copied_in, computed, copied_out = (
-        tuple(float(run[key]) for run in runs)
-        for key in ("h2dMs", "computeMs", "d2hMs")
+        tuple(run[key] for run in runs) for key in ("h2dMs", "computeMs", "d2hMs")
     )
     return RunTimes(copied_in, computed, copied_out, graph)
 
@@ -236,21 +236,18 @@ def run_profile(words: list[str], tensorrt: str) -> dict[str, float]:
 
 def _layer_times(path: Path) -> dict[str, float]:
     """Read the JSON of --exportProfile: the number of runs, then a record for each layer."""
-    try:
-        times: dict[str, float] = {}
+    times: dict[str, float] = {}
+    with _of_trtexec(path):
         for record in json.loads(path.read_text(encoding="utf-8")):
             if "name" in record:  # two layers may share one
                 name = record["name"]
                 times[name] = times.get(name, 0.0) + float(record["averageMs"])
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        got = reason_of(error)
-        raise ArtefactError(path, got, "layer times that trtexec exported") from None
     return times
 
 
 def _exported(
     words: list[str], more: Sequence[str]
-) -> tuple[list[dict[str, Any]], bool]:
+) -> tuple[list[dict[str, float]], bool]:
     """Run trtexec; return the record of each run that it exports, and whether a CUDA graph was captured."""
     if shutil.which(words[0]) is None:
         raise UserError(words[0], "no such program", "TensorRT's trtexec on PATH")
@@ -259,27 +256,30 @@ def _exported(
         command = [*words, *more, f"--exportTimes={times}"]
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         log = done.stdout + done.stderr
-        if done.returncode or not times.is_file():
+        if done.returncode:
             errors = [line for line in log.splitlines() if "[E]" in line]
             reason = errors[-1] if errors else f"exit status {done.returncode}"
             raise UserError(words[0], reason, "a successful run", shlex.join(words))
         return read_runs(times), _GRAPH_FAILED not in log
 
 
-def read_runs(path: Path) -> list[dict[str, Any]]:
+def read_runs(path: Path) -> list[dict[str, float]]:
     """Read the JSON of --exportTimes: one record per run, times in milliseconds."""
-    expected = "times that trtexec exported"
+    with _of_trtexec(path):
+        runs = json.loads(path.read_text(encoding="utf-8"))
+        times = [{key: float(run[key]) for key in _TIMES} for run in runs]
+        if not times:
+            raise ValueError("no runs")
+    return times
+
+
+@contextmanager
+def _of_trtexec(path: Path) -> Iterator[None]:
+    """Within the `with`, a file that is not what trtexec exports is one line."""
     try:
-        runs: list[dict[str, Any]] = json.loads(path.read_text(encoding="utf-8"))
-        numbers = all(
-            isinstance(run[key], int | float) for run in runs for key in _TIMES
-        )
+        yield
     except (OSError, ValueError, KeyError, TypeError) as error:
-        raise ArtefactError(path, reason_of(error), expected) from None
-    if not runs or not numbers:
-        got = "no runs" if numbers else "values that are no times"
-        raise ArtefactError(path, got, expected)
-    return runs
+        raise ArtefactError(path, reason_of(error), "what trtexec exported") from None
 
 
 def load_of(runs: Sequence[Mapping[str, float]], batch: int, streams: int) -> Load:

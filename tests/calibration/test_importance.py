@@ -17,7 +17,6 @@ from exporter.calibration.importance import (
     acs_of_images,
     average_cosine_similarity,
     average_over_classes,
-    normalise_rows,
     scores_of_image,
     sweep,
 )
@@ -199,21 +198,7 @@ def test_rows_of_any_size_in_double(tokens: list[list[float]], expected: float) 
     )
 
 
-@given(st.integers(0, 1000))
-def test_rows_are_scaled_to_a_sum_or_a_range_of_one(seed: int) -> None:
-    rows = torch.from_numpy(np.random.RandomState(seed).random_sample((2, 3, 5)))
-    assert normalise_rows(rows, "none") is rows
-    torch.testing.assert_close(
-        normalise_rows(rows, "sum").sum(-1), torch.ones(2, 3, dtype=torch.float64)
-    )
-    scaled = normalise_rows(rows, "minmax")
-    assert torch.equal(scaled.amin(-1), torch.zeros_like(scaled[..., 0]))
-    assert torch.equal(scaled.amax(-1), torch.ones_like(scaled[..., 0]))
-    assert torch.equal(scaled.argsort(-1), rows.argsort(-1))
-
-
-@pytest.mark.parametrize("how", ["none", "sum", "minmax"])
-def test_rows_that_say_nothing_are_left_out_and_counted(how: str) -> None:
+def test_rows_that_say_nothing_are_left_out_and_counted() -> None:
     rows = torch.tensor(
         [
             [[0.0, 0.0], [1.0, 3.0]],
@@ -221,10 +206,10 @@ def test_rows_that_say_nothing_are_left_out_and_counted(how: str) -> None:
             [[0.0, 0.0], [1.0, float("nan")]],
         ]
     ).double()
-    mean, counted, empty = average_over_classes(normalise_rows(rows, how))
+    mean, counted, empty = average_over_classes(rows)
     assert empty == 4
     assert counted.tolist() == [True, True]
-    torch.testing.assert_close(mean, normalise_rows(rows, how)[[1, 0], [0, 1]])
+    torch.testing.assert_close(mean, rows[[1, 0], [0, 1]])
 
 
 def test_a_layer_without_any_score_is_not_counted() -> None:
@@ -238,7 +223,7 @@ def test_an_images_own_top_classes_are_explained() -> None:
     with torch.no_grad():
         top = vit.model(image).topk(2).indices
     expected = relevance(vit, image, top)[0].mean(0)
-    found = scores_of_image(vit, image, 2, "none")
+    found = scores_of_image(vit, image, 2)
     assert found.inter is not None
     np.testing.assert_allclose(found.inter, expected, rtol=1e-9)
     assert found.empty_rows == 0

@@ -48,26 +48,13 @@ def test_a_tensor_s_type(described: dict[str, Any], dtype: str) -> None:
     assert written(described) == dtype
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        "",
-        "[]",
-        "{}",
-        '{"Layers": []}',
-        '{"Layers": ["conv1", "conv2"], "Bindings": []}',
-    ],
-)
-def test_no_detail(text: str) -> None:
-    with pytest.raises(ArtefactError, match="verbosity DETAILED"):
-        read_layers(text)
-
-
 def test_the_layers_that_build_saved(tmp_path: Path) -> None:
     engine = tmp_path / "m.engine"
     profiles = [{"Layers": [{"Name": name}]} for name in ("a", "b")]
     layers_path(engine).write_text(json.dumps({"profiles": profiles}))
     assert [saved_layers(engine, profile)[0].name for profile in (0, 1)] == ["a", "b"]
+    with pytest.raises(ArtefactError, match="need the layers of an engine as star-exp"):
+        saved_layers(engine, 2)
 
 
 def tensor(described: str) -> dict[str, Any]:

@@ -104,7 +104,9 @@ def test_another_model_engine_or_plugin(tmp_path: Path) -> None:
 def test_what_is_missing_or_broken(tmp_path: Path) -> None:
     engine, onnx = make(tmp_path)
     manifest_path(engine).write_text("{}")
-    with pytest.raises(ArtefactError, match="EngineManifest"):
+    with pytest.raises(
+        ArtefactError, match="need the manifest of an engine as star-export"
+    ):
         check_manifest(engine, onnx, HERE)
     manifest_path(engine).unlink()
     with pytest.raises(ArtefactError, match="no such file"):
