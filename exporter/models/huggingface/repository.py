@@ -147,11 +147,14 @@ class Repository:
         if config.model_type == TIMM:
             hint = f"hf download {self.root} --local-dir FOLDER, then --model FOLDER"
             raise ModelError(self.root, "a model of timm's", "its folder", hint)
-        read = type(config)().to_dict()
-        for key, value in config.to_dict().items():
-            if key in NAMES and key not in read:
+        with suppress(
+            Exception
+        ):  # of configs of several models, which have no usual one
+            read = type(config)().to_dict()
+            for key in (config.to_dict().keys() - read.keys()) & NAMES.keys():
                 warn_once(
-                    f"{self.root}: {key}={value} of its config is not read by a {config.model_type}; correct it"
+                    f"{self.root}: {key}={getattr(config, key)} of its config is not read by a {config.model_type}; "
+                    "correct it"
                 )
         return config
 
