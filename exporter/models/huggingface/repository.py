@@ -152,10 +152,8 @@ class Repository:
         ):  # of configs of several models, which have no usual one
             read = type(config)().to_dict()
             for key in (config.to_dict().keys() - read.keys()) & NAMES.keys():
-                warn_once(
-                    f"{self.root}: {key}={getattr(config, key)} of its config is not read by a {config.model_type}; "
-                    "correct it"
-                )
+                stray = f"{self.root}: {key}={getattr(config, key)} of its config"
+                warn_once(f"{stray} is not read by a {config.model_type}; correct it")
         return config
 
     def load_weights(self, network: nn.Module) -> nn.Module:
