@@ -41,6 +41,7 @@ from exporter.jobs.variant import Variant
 from exporter.measure.benchmark import TradeOff
 from exporter.measure.loss import Tuned
 from exporter.models.identity import read_record
+from exporter.report.folder_words import readme
 from exporter.report.page import Shown, save_comparison, save_page
 from exporter.report.record import Report
 from exporter.report.try_page import runs_in_browser, save_try_page
@@ -49,6 +50,7 @@ from exporter.serve.export_folder import (
     CHECKSUMS,
     MODEL,
     PAGE,
+    README,
     RECIPE,
     REFERENCE,
     REPORT,
@@ -233,11 +235,7 @@ def _deliver(
 ) -> None:
     """Write into a variant's folder what a deployment machine needs beside its file, and the report."""
     (report, _), out, artefact = page, variant.folder, variant.file
-    for source in files_of(dense.file.path):
-        copy = out / source.name
-        if copy != source:
-            with written_beside(copy) as partial:
-                shutil.copyfile(source, partial)
+    _copy_model(dense.file.path, out)
     save_reference(reference, out / REFERENCE)
     save_json(variant.schedule, out / SCHEDULE)
     save_json(artefact.spec, out / MODEL)
@@ -256,9 +254,20 @@ def _deliver(
     names += [*instrumented.values(), *raw]
     if variant.reads_calibration and not variant.network.has_calibration:
         names.append(CALIBRATION)
-    finish_folder(out, names, recipe.prune.calibration)
+    with written_beside(out / README) as partial:
+        partial.write_text(readme(names, report.files), encoding="utf-8")
+    finish_folder(out, [*names, README], recipe.prune.calibration)
     # Until here, the next call continues.
     sums_path(out / CALIBRATION).unlink(missing_ok=True)
+
+
+def _copy_model(path: Path, folder: Path) -> None:
+    """Copy a model into a folder, unless it lies there."""
+    for source in files_of(path):
+        copy = folder / source.name
+        if copy != source:
+            with written_beside(copy) as partial:
+                shutil.copyfile(source, partial)
 
 
 def _save_pages(

@@ -80,10 +80,12 @@ def refit(gain: Gain) -> str:
     if gain.shown:
         outcome = "nearer to the unpruned model"
     low, high = gain.interval
+    after = gain.divergence - gain.gain
     return (
-        f"{outcome}: on {gain.held_out} images ({gain.read} others read) the divergence of its answers, 0 if "
-        f"they are equal, is {gain.divergence:.4f} without and {gain.divergence - gain.gain:.4f} with refit "
-        f"(a fall of {gain.gain:.4f}, 95 % {low:.4f} to {high:.4f})"
+        f"{outcome}: on {gain.held_out} images, which are among those that the loss is printed for "
+        f"({gain.read} others read), the divergence of its answers, 0 if they are equal, is "
+        f"{gain.divergence:.4f} without and {after:.4f} with refit (a fall of {gain.gain:.4f}, "
+        f"95 % {low:.4f} to {high:.4f})"
     )
 
 

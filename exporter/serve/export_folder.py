@@ -47,6 +47,7 @@ CALIBRATION = "calibration.safetensors"
 # For readers alone.
 PAGE = "report.html"
 TRY_PAGE = "try.html"
+README = "README.txt"
 # In the format of `sha256sum --check`.
 CHECKSUMS = "SHA256SUMS"
 AN_EXPORT = "an export folder, which star-export compile writes"

@@ -91,6 +91,7 @@ def test_it_leaves_a_folder_that_proves_itself(
         "reference.npz",
         "recipe.json",
         "SHA256SUMS",
+        "README.txt",
         "report.json",
         "report.html",
         "try.html",
@@ -104,6 +105,8 @@ def test_it_leaves_a_folder_that_proves_itself(
         assert (
             hashlib.sha256((tmp_path / "out" / name).read_bytes()).hexdigest() == digest
         )
+    readme = (tmp_path / "out/README.txt").read_text().splitlines()
+    assert {Path(line).name for line in readme} >= files
     with np.load(tmp_path / "out/reference.npz") as reference:
         assert reference["images"].dtype == input_kind
         assert reference["logits"].shape == (12, 2)
