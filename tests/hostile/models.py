@@ -68,7 +68,11 @@ KWARGS = (
             "preprocess = { interpolation = 'magic' }",
             "interpolation | got 'magic' | need one of nearest",
         ),
-        ("preprocess = { std = [0.5,0,0.5] }", "need deviations from 0.0001 to 10000"),
+        (
+            "preprocess = { std = [0.5,0,0.5] }",
+            "need deviations on a scale from 0 to 1",
+        ),
+        ("preprocess = { std = [58.4,57.1,57.4] }", "on a scale from 0 to 1"),
         ("preprocess = { std = [0.5,0.5,nan] }", "got (0.5, 0.5, nan)"),
         ("preprocess = { mean = [inf,0,0] }", "got (inf, 0.0, 0.0)"),
         (

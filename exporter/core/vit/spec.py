@@ -29,7 +29,8 @@ DEFAULT_ALPHA = 0.15  # STAR's value for DeiT
 # An image is resized to the input size divided by crop_pct: a smaller share would fill the memory.
 LEAST_CROP = 0.1
 # Pixels divided by a smaller deviation would leave the range of fp32 within the model.
-LEAST_STD = 1e-4
+# No set of values from 0 to 1 deviates by 1: a larger one than the second is of another scale, as of 0 to 255.
+LEAST_STD, MOST_STD = 1e-4, 10
 # The outputs that any model can give.
 NAMES = {
     OutputKind.EMBEDDING: EMBEDDING,
@@ -146,8 +147,9 @@ def preprocessing_from(
     share, mean, std = preprocessing.crop_pct, preprocessing.mean, preprocessing.std
     if not LEAST_CROP <= share <= 1:
         raise _wrong(f"crop_pct={share}", f"a share in [{LEAST_CROP}, 1]")
-    if not LEAST_STD <= min(std) <= max(std) <= 1 / LEAST_STD:
-        raise _wrong(f"std={std}", f"deviations from {LEAST_STD} to {1 / LEAST_STD:g}")
+    if not LEAST_STD <= min(std) <= max(std) <= MOST_STD:
+        limits = f"deviations on a scale from 0 to 1, from {LEAST_STD} to {MOST_STD}"
+        raise _wrong(f"std={std}", limits)
     if not 0 <= min(mean) <= max(mean) <= 1:
         raise _wrong(f"mean={mean}", "means of channels on a scale from 0 to 1")
     return preprocessing
