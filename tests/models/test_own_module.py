@@ -517,3 +517,12 @@ def test_a_requests_outputs_are_those_of_the_model(tmp_path: Path) -> None:
     )
     names = [output.name for output in exporter.load_model(request).spec.outputs]
     assert names == ["embedding", "layer_04"]
+
+
+def test_a_path_is_taken_as_its_text_is(tmp_path: Path) -> None:
+    lines = []
+    for place in (tmp_path, str(tmp_path)):
+        with pytest.raises(ModelError) as caught:
+            exporter.load_model(place)
+        lines.append(str(caught.value))
+    assert lines[0] == lines[1]
