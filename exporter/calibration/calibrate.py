@@ -38,7 +38,6 @@ from exporter.core.base.records import ModelSpec, normalise
 from exporter.core.base.vocabulary import OutputKind
 from exporter.core.vit.protocol import PrunableViT
 from exporter.data.images import ImageFolder, dataset_sha256
-from exporter.data.pixels import SkippedImage
 from exporter.processes import processes
 
 
@@ -264,8 +263,8 @@ def _check_head(vit: PrunableViT) -> None:
 
 def _added(sums: Sums, chunk: Sequence[Scored], images: ImageFolder) -> Sums:
     for item, scores in chunk:
-        if isinstance(scores, SkippedImage):
-            sums = sums.plus_skipped(images.name_of(item.file.path), scores.reason)
+        if isinstance(scores, str):
+            sums = sums.plus_skipped(images.name_of(item.file.path), scores)
         else:
             sums = sums.plus(scores, item.half)
     return sums

@@ -29,14 +29,14 @@ from exporter.core.base.errors import reason_of
 from exporter.core.base.files import Unfinished
 from exporter.core.base.records import ModelSpec, normalise
 from exporter.core.vit.protocol import PrunableViT
-from exporter.data.pixels import LoadedImage, SkippedImage, stream
+from exporter.data.pixels import LoadedImage, stream
 from exporter.processes import processes
 
 ACS_CHUNK = (
     8  # images per forward pass without relevance; fixed, since it changes rounding
 )
 
-Scored = tuple[PlannedImage, ImageScores | SkippedImage]
+Scored = tuple[PlannedImage, ImageScores | str]
 
 
 def scored_chunks(
@@ -68,18 +68,16 @@ def scored_chunks(
 def _with_scores(
     vit: PrunableViT,
     planned: Sequence[PlannedImage],
-    loaded: Sequence[LoadedImage | SkippedImage],
+    loaded: Sequence[LoadedImage],
     classes: int,
     settings: CalibrationSettings,
 ) -> list[Scored]:
-    readable = [image.pixels for image in loaded if isinstance(image, LoadedImage)]
+    readable = [image.pixels for image in loaded if not image.reason]
     scores = iter(_scores(vit, readable, classes, settings))
-    scored = []
-    for item, image in zip(planned, loaded, strict=True):
-        scored.append(
-            (item, image if isinstance(image, SkippedImage) else next(scores))
-        )
-    return scored
+    return [
+        (item, image.reason or next(scores))
+        for item, image in zip(planned, loaded, strict=True)
+    ]
 
 
 def _scores(

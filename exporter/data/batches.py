@@ -1,9 +1,10 @@
 """Load image files as batches for lowered models."""
 
-from collections.abc import Generator, Iterable, Iterator, Sequence
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import islice
+from pathlib import Path
 from typing import TypeVar
 
 import numpy as np
@@ -12,7 +13,7 @@ from exporter.core.base.errors import ImageError
 from exporter.core.base.records import ModelSpec, Preprocessing, normalise
 from exporter.core.base.tensor_names import Array
 from exporter.data.images import UNKNOWN, ImageFile, ImageFolder, sample
-from exporter.data.pixels import LoadedImage, SkippedImage, stream
+from exporter.data.pixels import LoadedImage, stream
 
 ItemT = TypeVar("ItemT")
 
@@ -29,13 +30,13 @@ class View:
 class Batch:
     """The images of some files: for each view [n, 3, H, W], their classes [n] int64, UNKNOWN where it is.
 
-    `skipped` are the images among them that could not be read; a batch may have nothing else.
+    `skipped` says why images among them could not be read; a batch may have nothing else.
     """
 
     views: tuple[Array, ...]
     labels: Array
     files: tuple[ImageFile, ...]
-    skipped: tuple[SkippedImage, ...]
+    skipped: Mapping[Path, str]
 
 
 def batches_of(
@@ -120,7 +121,7 @@ def _batches(
     preprocessings = list(dict.fromkeys(view.preprocessing for view in views))
     loaded = stream(files, *preprocessings, ahead=ahead, workers=workers)
     while group := list(islice(loaded, size)):
-        images = [item for item in group if isinstance(item, LoadedImage)]
+        images = [image for image in group if not image.reason]
         inputs = {
             view: _input(images, view, preprocessings.index(view.preprocessing))
             for view in views
@@ -133,7 +134,7 @@ def _batches(
             tuple(inputs[view] for view in views),
             labels=np.array(labels, dtype=np.int64),
             files=tuple(image.file for image in images),
-            skipped=tuple(item for item in group if isinstance(item, SkippedImage)),
+            skipped={image.file.path: image.reason for image in group if image.reason},
         )
 
 

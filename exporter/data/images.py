@@ -14,6 +14,7 @@ from typing_extensions import override
 from exporter.core.base.errors import ImageError, reason_of
 from exporter.core.base.files import regular
 from exporter.core.base.spread import set_apart
+from exporter.core.base.tensor_names import Array
 from exporter.data.class_map import class_indices, is_order, quoted
 
 logger = logging.getLogger(__name__)
@@ -53,20 +54,23 @@ class ImageFile:
     """One image and the index of its class, None where it is unknown.
 
     A member of a tar file has the `path` of the tar file and its own; its bytes are in `content`, or to be read
-    from its `span`.
+    from its `span`. One at hand has `pixels`, [3, height, width]: uint8, or float32 as normalised for the model.
     """
 
     path: Path
     label: int | None
     content: bytes | None = field(default=None, repr=False)
     span: Span | None = None
+    pixels: Array | None = field(default=None, compare=False, repr=False)
 
     def read(self) -> bytes:
-        """Return the encoded image.
+        """Return the encoded image, or the bytes of its pixels.
 
         Raises:
             OSError: The file cannot be read.
         """
+        if self.pixels is not None:
+            return self.pixels.tobytes()
         if self.content is not None:
             return self.content
         if self.span is None:

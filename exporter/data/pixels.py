@@ -8,7 +8,7 @@ import logging
 from collections import deque
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from io import BytesIO
 from itertools import islice
 from math import floor
@@ -90,17 +90,6 @@ _COUNTED, _LEVELS = 4, 257
 _MISS, _BF16, _HITS = 0.2, 2.0**-9, 0.8
 
 
-@dataclass(frozen=True, eq=False)
-class ArrayImage(ImageFile):
-    """An image at hand, [3, height, width]: uint8 pixels, or float32 as normalised for the model."""
-
-    pixels: Array = field(kw_only=True, repr=False)
-
-    def read(self) -> bytes:
-        """Return the bytes of the array."""
-        return self.pixels.tobytes()
-
-
 def images_in(
     images: Any, input_size: Sequence[int], most: int | None = None
 ) -> ImageFolder:
@@ -121,7 +110,7 @@ def images_in(
         image for batch in images for image in _checked(_array_of(batch), input_size)
     )
     files = tuple(
-        ArrayImage(HERE / f"{index}", None, pixels=image)
+        ImageFile(HERE / f"{index}", None, pixels=image)
         for index, image in enumerate(islice(arrays, most))
     )
     if not files:
@@ -136,7 +125,7 @@ def check_normalised(
 
     What may be `noise`, or images of little contrast, is named in one line where it is allowed.
     """
-    arrays = [file.pixels for file in images.files if isinstance(file, ArrayImage)]
+    arrays = [file.pixels for file in images.files if file.pixels is not None]
     pixels = [array for array in arrays if array.dtype == np.uint8]
     if max((int(array.max()) for array in pixels), default=0) == 1:
         hint = "multiply by 255"
@@ -267,11 +256,13 @@ DARK = "images that use less than a quarter of their depth stay dark: scale them
 class LoadedImage:
     """An image's pixels, uint8 [3, height, width], cropped to the model's input size; float32 if normalised before.
 
-    `views` has one such array for each preprocessing, `pixels` is the first.
+    `views` has one such array for each preprocessing, `pixels` is the first. There is none of an image that could
+    not be used, for a `reason` in one line.
     """
 
     file: ImageFile
-    views: tuple[Array, ...]
+    views: tuple[Array, ...] = ()
+    reason: str = ""
 
     @property
     def pixels(self) -> Array:
@@ -279,25 +270,17 @@ class LoadedImage:
         return self.views[0]
 
 
-@dataclass(frozen=True)
-class SkippedImage:
-    """An image that could not be used, with the reason in one line."""
-
-    path: Path
-    reason: str
-
-
 def stream(
     files: Iterable[ImageFile],
     *preprocessings: Preprocessing,
     ahead: int = 4,
     workers: int = 1,
-) -> Generator[LoadedImage | SkippedImage]:
+) -> Generator[LoadedImage]:
     """Decode images in order, `ahead` of the caller in threads; skipped ones are logged as warnings.
 
     An image is decoded once for all preprocessings. No more than `ahead` + 1 images are in memory.
     """
-    waiting: deque[Future[LoadedImage | SkippedImage]] = deque()
+    waiting: deque[Future[LoadedImage]] = deque()
     with ThreadPoolExecutor(workers, thread_name_prefix="decode") as pool:
         try:
             for file in files:
@@ -310,19 +293,17 @@ def stream(
             pool.shutdown(wait=False, cancel_futures=True)
 
 
-def load_image(
-    file: ImageFile, *preprocessings: Preprocessing
-) -> LoadedImage | SkippedImage:
+def load_image(file: ImageFile, *preprocessings: Preprocessing) -> LoadedImage:
     """Decode one image and bring it to the input sizes; any error becomes a reason to skip it.
 
     An image at hand is taken as it is.
     """
-    if isinstance(file, ArrayImage):
+    if file.pixels is not None:
         return LoadedImage(file, (file.pixels,) * len(preprocessings))
     try:
         image = read_rgb(file)
     except ImageError as error:
-        return SkippedImage(file.path, error.got)
+        return LoadedImage(file, reason=error.got)
     views = tuple(to_pixels(to_input_size(image, step)) for step in preprocessings)
     # Encoded bytes are not needed any more.
     return LoadedImage(
@@ -432,7 +413,7 @@ def _absurd(width: int, height: int) -> str:
     return ""
 
 
-def _logged(item: LoadedImage | SkippedImage) -> LoadedImage | SkippedImage:
-    if isinstance(item, SkippedImage):
-        logger.warning("skipped %s: %s", item.path, item.reason)
+def _logged(item: LoadedImage) -> LoadedImage:
+    if item.reason:
+        logger.warning("skipped %s: %s", item.file.path, item.reason)
     return item

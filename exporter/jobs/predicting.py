@@ -326,8 +326,8 @@ def _answered(
         files = _shared(source.files, batch, crew)
         loads = batches_of(files, views, batch, workers=workers)
         for turn, loaded in enumerate(loads):
-            for image in loaded.skipped:
-                skipped[source.name_of(image.path)] = image.reason
+            for path, reason in loaded.skipped.items():
+                skipped[source.name_of(path)] = reason
             names.extend(source.name_of(file.path) for file in loaded.files)
             turns.extend([turn * crew.count + crew.index] * len(loaded.files))
             if loaded.files:

@@ -32,7 +32,7 @@ from exporter.core.base.records import ModelSpec, normalise
 from exporter.core.vit.protocol import PrunableViT
 from exporter.core.vit.spec import with_outputs
 from exporter.data.images import ImageFolder, dataset_sha256, list_images
-from exporter.data.pixels import LoadedImage, stream
+from exporter.data.pixels import stream
 from tests.calibration.samples import pictures, tiny_vit
 from tests.vits import make_tower, make_vit
 
@@ -56,7 +56,7 @@ def test_the_maps_of_images_are_what_their_calibration_is_the_mean_of(
     vit, settings = tiny_vit(), CalibrationSettings(gamma=2)
     found = list_images(pictures(tmp_path, 3))
     loaded = stream(found.files, vit.spec.preprocessing)
-    pixels = np.stack([each.pixels for each in loaded if isinstance(each, LoadedImage)])
+    pixels = np.stack([each.pixels for each in loaded if not each.reason])
     maps = relevance_maps(vit, pixels, settings)
     inter = calibrate(vit, found, settings).inter
     assert inter is not None and maps.shape == (3, *inter.shape)
@@ -155,7 +155,7 @@ def alone(vit: PrunableViT, images: ImageFolder) -> list[Any]:
     double = in_dtype(vit, torch.float64)
     found = []
     for item in stream(images.files, vit.spec.preprocessing):
-        assert isinstance(item, LoadedImage)
+        assert not item.reason
         image = torch.from_numpy(normalise(item.pixels[None], vit.spec.preprocessing))
         found.append(scores_of_image(double, image, 6))
     return found
