@@ -57,7 +57,7 @@ def require(value: object, accepted: Sequence[type], subject: str) -> None:
 
     An empty text is no path: it would be the working folder.
     """
-    if value == "" and os.PathLike in accepted:
+    if isinstance(value, str) and not value and os.PathLike in accepted:
         raise UserError(subject, "an empty text", "a path")
     is_text = isinstance(value, str | bytes) and object not in accepted
     if type(value) in accepted or (not is_text and isinstance(value, tuple(accepted))):
