@@ -6,7 +6,7 @@ from torch import Tensor
 
 from exporter.core.prune.ops.selection import keep_top_k
 from exporter.core.prune.pruned_vit import PrunedViT
-from exporter.core.prune.tokens import Decision
+from exporter.core.prune.tokens import Decision, Tokens
 from exporter.core.schedule.counts import keep_count
 
 # How the tables name it; its schedule is one of a-STAR.
@@ -16,7 +16,7 @@ BATCH_WIDE = "a-star-batch"
 class BatchWide(PrunedViT):
     """A pruned ViT of which every image of a batch keeps the same number of patches."""
 
-    def _decide(self, layer: int, score: Tensor, count: Tensor | None) -> Decision:  # noqa: ARG002
+    def _kept(self, layer: int, score: Tensor, tokens: Tokens) -> Decision:  # noqa: ARG002
         index = keep_top_k(
             score, batch_count(score.exp(), self.schedule.rates[layer - 1])
         )

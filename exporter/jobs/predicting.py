@@ -218,10 +218,14 @@ def torch_model(
     from exporter.core.verify.reference import reference_runner  # noqa: PLC0415
     from exporter.core.vit.protocol import PrunableViT  # noqa: PLC0415
     from exporter.jobs import steps  # noqa: PLC0415
+    from exporter.models.pruned_module import is_pruned  # noqa: PLC0415
 
     require(model, (PrunedViT, PrunableViT, nn.Module), "models")
     if not isinstance(model, PrunedViT):
-        model = steps.dense(steps.load_model(model))
+        if not isinstance(model, PrunableViT) and is_pruned(model):
+            model = steps.reference_of(model)
+        else:
+            model = steps.dense(model)
     spec, settings = model.vit.spec, RunSettings(threads=threads)
     runner = reference_runner(model, input_kind, threads=settings.threads or None)
     return EvalModel(

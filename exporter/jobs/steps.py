@@ -9,7 +9,7 @@ from copy import copy, deepcopy
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, overload
 
 import numpy as np
 import onnx
@@ -21,19 +21,26 @@ from exporter.calibration.record import Calibration, check_calibration
 from exporter.calibration.settings import CalibrationSettings
 from exporter.core import compiler
 from exporter.core.base.artefact import artefact_of, read_pair
-from exporter.core.base.errors import ImageError, ScheduleError
+from exporter.core.base.errors import (
+    ImageError,
+    ModelError,
+    RecipeError,
+    ScheduleError,
+)
 from exporter.core.base.files import PathLike
 from exporter.core.base.large_onnx import load_whole, save_onnx
 from exporter.core.base.progress import SILENT, Advance, Stages
 from exporter.core.base.records import ModelSpec, Pair, Schedule
 from exporter.core.base.tensor_names import IMAGES, Array
+from exporter.core.base.torch_state import in_eval_mode, sees_modes
 from exporter.core.base.vocabulary import InputKind, Layout, Method, OutputKind
 from exporter.core.prune.pruned_vit import PrunedViT
 from exporter.core.schedule.checks import log_oddities
 from exporter.core.schedule.plan import schedule_of
-from exporter.core.schedule.policy import Policy, resolve
+from exporter.core.schedule.policy import MEASURED, Need, Policy, resolve
 from exporter.core.schedule.prune import Prune
 from exporter.core.verify.record import ParityReport
+from exporter.core.verify.reference import image_cost
 from exporter.core.vit.protocol import PrunableViT
 from exporter.core.vit.spec import with_head, with_outputs
 from exporter.data.batches import draw_images
@@ -42,7 +49,13 @@ from exporter.data.pixels import check_normalised, images_in
 from exporter.data.source import images_at
 from exporter.depth.checkpoint import load_vit
 from exporter.engines.choice import RunSettings
-from exporter.jobs.recipe import A_MODEL, Lowering, check_no_refit, needed
+from exporter.jobs.recipe import (
+    A_MODEL,
+    BATCH,
+    Lowering,
+    check_no_refit,
+    needed,
+)
 from exporter.measure.batch_sweep import BenchSettings
 from exporter.measure.class_order import names_on
 from exporter.models.border import check_border
@@ -54,6 +67,12 @@ from exporter.models.own_module import (
     with_plain_layers,
 )
 from exporter.models.provenance import log_guess
+from exporter.models.pruned_module import (
+    CarriedPlan,
+    is_pruned,
+    pruned_module,
+    unpruned,
+)
 from exporter.models.registry import adapt
 from exporter.models.request import ModelRequest
 from exporter.models.training_record import recorded_name
@@ -114,6 +133,9 @@ def loaded(request: ModelRequest, model: OwnModel | None = None) -> PrunableViT:
         return with_head(model, OutputKind(request.head)) if request.head else model
     if model is not None:
         name = request.name or "vit"
+        if is_pruned(model):
+            hint = "exporter.export, check and evaluate take a pruned one"
+            raise ModelError(name, "a pruned module", "an unpruned one", hint)
         check_finite(model.state_dict(), name)
         copied, texts = copy_of(model, name), request.text_embeddings
         adapted = partial(
@@ -205,6 +227,7 @@ def plan(
     vit: PrunableViT | ModelSpec,
     amount: float | Prune,
     calibration: Calibration | None = None,
+    images: AnyImages | None = None,
 ) -> Schedule:
     """Return how many patches each layer keeps.
 
@@ -213,15 +236,25 @@ def plan(
         amount: rho; or how to prune, with rho or another amount.
         calibration: STAR's rates follow from its ACS; other methods need none, but a-STAR. By default, the method
             is STAR beside one.
+        images: What a-STAR counts multiply-adds on, where it is to save a share of them.
 
     Raises:
         RecipeError: rho is no number in (0, 1].
-        ScheduleError: The amount is missing or out of reach, or needs a calibration or measurements.
+        ScheduleError: The amount is missing or out of reach, or needs a calibration, measurements or images.
         CalibrationError: The calibration is of another model, or of other weights where the model has any.
     """
     spec = vit.spec if isinstance(vit, PrunableViT) else vit
     policy = _policy(vit, amount, calibration)
-    schedule = schedule_of(policy, spec, calibration)
+    cost = None
+    if (
+        Need.COST in policy.needs
+        and isinstance(vit, PrunableViT)
+        and images is not None
+    ):
+        inter = None if calibration is None else calibration.inter
+        pixels = array_of(images, spec, InputKind.FLOAT32)
+        cost = image_cost(vit, pixels, inter, BATCH)
+    schedule = schedule_of(policy, spec, calibration, image_cost=cost)
     log_oddities(schedule, policy, spec)
     return schedule
 
@@ -249,35 +282,109 @@ def _policy(
     return policy
 
 
+@overload
 def prune(
-    vit: PrunableViT,
-    schedule: Schedule,
+    model: PrunableViT,
+    amount: float | Prune | Schedule | None = ...,
+    calibration: Calibration | None = ...,
+    layout: Layout | str = ...,
+    *,
+    mac_reduction: float | None = ...,
+    images: AnyImages | None = ...,
+) -> PrunedViT: ...
+@overload
+def prune(
+    model: nn.Module,
+    amount: float | Prune | Schedule | None = ...,
+    calibration: Calibration | None = ...,
+    layout: Layout | str = ...,
+    *,
+    mac_reduction: float | None = ...,
+    images: AnyImages | None = ...,
+) -> nn.Module: ...
+@sees_modes
+def prune(
+    model: OwnModel,
+    amount: float | Prune | Schedule | None = None,
     calibration: Calibration | None = None,
     layout: Layout | str = Layout.SHRINKING,
-) -> PrunedViT:
-    """Return the PyTorch reference of the pruned model; `layout` is the layout of a-STAR's tokens in a batch.
+    *,
+    mac_reduction: float | None = None,
+    images: AnyImages | None = None,
+) -> nn.Module:
+    """Return a pruned model, an `nn.Module` that takes images and answers as the model does.
+
+    Of a module, it is a pruned copy: of the same class, with the same names of parameters, the same modes and the
+    same `requires_grad`. The copy is what trains: its parameters belong into the optimizer. Its state dict fits the
+    module, and that of the module fits it. A model of Hugging Face's gives a record with `logits`, and `loss`
+    where it is given `labels`; another one an embedding. Of an adapter, it is a `PrunedViT` of the adapter's own
+    modules, which `load_model` has frozen.
+
+    Args:
+        model: A module of a supported family, or an adapter.
+        amount: How to prune, a schedule that was planned for the model, or rho.
+        calibration: Of the model, for the methods that need one.
+        layout: How a-STAR's tokens lie in a batch.
+        mac_reduction: The share of the model's multiply-adds to save, in place of an amount.
+        images: What is calibrated on where a method needs that, and what a-STAR counts on.
 
     Raises:
-        ScheduleError: The schedule is of another model, or was made with other inter-layer scores.
+        ModelError: The model is of no supported family.
+        RecipeError: There is no amount, or there are two.
+        ScheduleError: The amount is out of reach, the schedule is of another model, or was made with other
+            inter-layer scores.
     """
-    return compiler.prune(checked(vit), schedule, calibration, layout)
+    if (amount is None) == (mac_reduction is None):
+        got = "no amount" if amount is None else "an amount and mac_reduction"
+        raise RecipeError("prune", got, "one of them, e.g. mac_reduction=0.4")
+    with in_eval_mode(model.model if isinstance(model, PrunableViT) else model):
+        vit = load_model(model)
+        if isinstance(amount, Schedule):
+            schedule = amount
+        else:
+            how = Prune(mac_reduction=mac_reduction) if amount is None else amount
+            if calibration is None and images is not None and _reads_scores(how):
+                calibration = calibrate(vit, images)
+            schedule = plan(vit, how, calibration, images)
+        pruning = CarriedPlan(schedule, calibration, layout)
+        reference = pruning.of(vit)
+    if isinstance(model, PrunableViT):
+        return reference
+    return pruned_module(model, vit.spec.name, pruning)
 
 
-def dense(vit: PrunableViT) -> PrunedViT:
+def _reads_scores(amount: float | Prune) -> bool:
+    return isinstance(amount, Prune) and bool(resolve(amount).needs & MEASURED)
+
+
+def dense(model: OwnModel) -> PrunedViT:
     """Return the unpruned model as a `PrunedViT`: every layer keeps all patches."""
-    vit = checked(vit)
+    vit = load_model(model)
     return compiler.prune(vit, compiler.plan(vit, None))
 
 
+def reference_of(pruned: nn.Module) -> PrunedViT:
+    """Return the reference of a pruned model, with the weights that it has now.
+
+    Raises:
+        ModelError: It is not pruned, or its modules are no longer those of a supported family.
+    """
+    if isinstance(pruned, PrunedViT):
+        checked(pruned.vit)
+        return pruned
+    model, pruning = unpruned(pruned)
+    return pruning.of(load_model(model))
+
+
 def export(
-    pruned: PrunedViT,
+    pruned: nn.Module,
     lowering: Lowering | str | None = None,
     images: AnyImages | None = None,
 ) -> onnx.ModelProto:
     """Return the ONNX model.
 
     Args:
-        pruned: The pruned model, or the `dense` one.
+        pruned: The pruned model, trained further or not, or the `dense` one.
         lowering: The name of a target, or a target with the kind of its input; by default ONNX Runtime in fp32.
         images: What INT8 takes its activation ranges from, and what shows which values fp16 cannot hold.
 
@@ -287,12 +394,12 @@ def export(
             images for INT8 are missing.
         ImageError: Ranges for INT8 would come from floats that are not normalised as the model's images are.
     """
-    how, ranges = _lowering(lowering), None
-    spec = checked(pruned.vit).spec
+    how, ranges, reference = _lowering(lowering), None, reference_of(pruned)
+    spec = reference.vit.spec
     if images is not None:
         folder = folder_of(images, spec, MOST, noise=not how.row.measures)
         ranges = _pixels(folder, spec, how.input_kind)
-    return compiler.lower(pruned, how.row, how.input_kind, ranges)
+    return compiler.lower(reference, how.row, how.input_kind, ranges)
 
 
 def _lowering(lowering: Lowering | str | None) -> Lowering:
@@ -310,7 +417,7 @@ def save(model: onnx.ModelProto, path: PathLike) -> Path:
 
 
 def check(
-    pruned: PrunedViT,
+    pruned: nn.Module,
     model: onnx.ModelProto | PathLike,
     images: AnyImages,
     *,
@@ -329,10 +436,10 @@ def check(
         ParityError: There is nothing to compare.
     """
     lowered = model if isinstance(model, onnx.ModelProto) else load_whole(Path(model))
-    spec = checked(pruned.vit).spec
-    kind = artefact_of(lowered).input_kind
+    reference = reference_of(pruned)
+    kind, spec = artefact_of(lowered).input_kind, reference.vit.spec
     pixels = array_of(images, spec, kind)
-    return compiler.check(pruned, lowered, pixels, threads=threads)
+    return compiler.check(reference, lowered, pixels, threads=threads)
 
 
 def bench(

@@ -159,7 +159,7 @@ def adapt(
         ModelError: It cannot be pruned, or the embeddings are not of its width.
         CheckpointError: The file is not one of text embeddings.
     """
-    model = _inside(model)
+    model = inside(model)
     frozen = [
         parameter for parameter in model.parameters() if not parameter.requires_grad
     ]
@@ -237,7 +237,7 @@ def adapted(network: nn.Module, request: ModelRequest, source: Source) -> Prunab
     return vit
 
 
-def _inside(model: nn.Module) -> nn.Module:
+def inside(model: nn.Module) -> nn.Module:
     """Return the network within wrappers, each of which has all its weights in one child; else the model itself."""
     inner = model
     while not (isinstance(inner, tuple(ADAPTERS)) or is_instance(inner)):

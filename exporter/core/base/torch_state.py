@@ -6,10 +6,12 @@ import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
-from typing import Any
+from typing import Any, TypeVar
 
 # Kinds of devices with an autocast of their own.
 DEVICES = ("cpu", "cuda")
+SEES_MODES = "sees_modes"
+FunctionT = TypeVar("FunctionT", bound=Callable[..., Any])
 # Kernels of attention; each is switched on its own.
 ATTENTION = ("flash", "mem_efficient", "math", "cudnn")
 
@@ -106,11 +108,17 @@ def in_usual_torch(function: Callable[..., Any]) -> Callable[..., Any]:
 
     @functools.wraps(function)
     def usual(*args: Any, **kwargs: Any) -> Any:
-        modules = _modules_in((*args, *kwargs.values()))
-        with _turn, usual_torch(), in_eval_mode(*modules):
+        modules = () if hasattr(function, SEES_MODES) else (*args, *kwargs.values())
+        with _turn, usual_torch(), in_eval_mode(*_modules_in(modules)):
             return function(*args, **kwargs)
 
     return usual
+
+
+def sees_modes(function: FunctionT) -> FunctionT:
+    """Mark a function that must see in which modes its modules are, and leaves them so itself."""
+    setattr(function, SEES_MODES, True)
+    return function
 
 
 def _modules_in(values: Iterable[Any]) -> Iterator[Any]:

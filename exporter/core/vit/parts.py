@@ -61,11 +61,20 @@ class Divided(nn.Module):
 
 
 class Scaled(nn.Module):
-    """A branch times one learned factor per channel, where the factor is a parameter of the block, not a module."""
+    """A branch times one learned factor per channel, where the factor is a parameter of the block, not a module.
 
-    def __init__(self, gamma: nn.Parameter) -> None:
+    It is the block's by name, whatever tensor stands there when it is read.
+    """
+
+    def __init__(self, block: nn.Module, name: str) -> None:
         super().__init__()
-        self.gamma = gamma
+        self._place = (block, name)
+
+    @property
+    def gamma(self) -> Float[Tensor, " d"]:
+        """The factors."""
+        block, name = self._place
+        return getattr(block, name)
 
     @override
     def forward(self, branch: Float[Tensor, "... d"]) -> Float[Tensor, "... d"]:

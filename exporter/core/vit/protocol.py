@@ -331,6 +331,9 @@ def attend(
     query, key, value = heads(block, qkv, positions, asking)
     dropout = attention.dropout if block.whole.training else 0.0
     allowed = _mask(live, key_bias)
+    if allowed is not None and allowed.is_floating_point():
+        # A program of `to`, even to what it is already, has to be decomposed before it is translated to ONNX.
+        allowed = allowed if allowed.dtype == query.dtype else allowed.to(query.dtype)
     mask = None if allowed is None else allowed[:, None, None, :]
     context = F.scaled_dot_product_attention(
         query, key, value, attn_mask=mask, dropout_p=dropout

@@ -14,6 +14,7 @@ from timm.layers import (
     Mlp,
     SwiGLU,
 )
+from timm.layers.patch_dropout import patch_dropout_forward
 from timm.models.deit import VisionTransformerDistilled
 from timm.models.eva import Eva, EvaAttention, EvaBlock
 from timm.models.vision_transformer import Block, VisionTransformer
@@ -210,6 +211,28 @@ class _Timm(PrunableViT):
     def parts(self) -> list[BlockParts]:
         """Split the model's blocks."""
 
+    @abstractmethod
+    def placed(self, images: Tensor) -> Tensor:
+        """Embed images with their positions, before any patch is dropped out."""
+
+    @override
+    def embed(self, images: Tensor) -> Tensor:
+        return self.model.norm_pre(self.placed(images))
+
+    @override
+    def embed_in_training(self, images: Tensor) -> tuple[Tensor, Tensor | None]:
+        dropout: Any = self.model.patch_drop
+        if not getattr(dropout, "prob", 0.0) or not dropout.training:
+            return self.embed(images), None
+        tokens, positions = patch_dropout_forward(
+            self.placed(images),
+            dropout.prob,
+            self.model.num_prefix_tokens,
+            ordered=True,
+            training=True,
+        )
+        return self.model.norm_pre(tokens), positions
+
     @override
     def norm(self, tokens: Tensor) -> Tensor:
         return self.model.norm(tokens)
@@ -238,9 +261,8 @@ class TimmViT(_Timm):
     block, attentions = Block, (Attention,)
 
     @override
-    def embed(self, images: Tensor) -> Tensor:
-        tokens = self.model._pos_embed(self.model.patch_embed(images))
-        return self.model.norm_pre(self.model.patch_drop(tokens))
+    def placed(self, images: Tensor) -> Tensor:
+        return self.model._pos_embed(self.model.patch_embed(images))
 
     @override
     def parts(self) -> list[BlockParts]:
@@ -261,7 +283,7 @@ class TimmEva(_Timm):
     block, attentions = EvaBlock, (EvaAttention, AttentionRope)
 
     @override
-    def embed(self, images: Tensor) -> Tensor:
+    def placed(self, images: Tensor) -> Tensor:
         # VisionTransformer's method, which differs in that it makes no rotation table: the blocks have theirs.
         # Without embedded positions it drops out nothing, either, as Eva does in training.
         tokens = VisionTransformer._pos_embed(
@@ -269,7 +291,7 @@ class TimmEva(_Timm):
         )
         if self.model.training and self.model.pos_embed is None:
             tokens = self.model.pos_drop(tokens)
-        return self.model.norm_pre(tokens)
+        return tokens
 
     @override
     def parts(self) -> list[BlockParts]:
@@ -321,12 +343,12 @@ def _rotaries(model: Eva) -> list[Rotary | None]:
 
 
 def _scales(block: Any) -> tuple[nn.Module, nn.Module]:
-    return _scale(block.gamma_1), _scale(block.gamma_2)
+    return _scale(block, "gamma_1"), _scale(block, "gamma_2")
 
 
-def _scale(gamma: nn.Parameter | None) -> nn.Module:
+def _scale(block: Any, name: str) -> nn.Module:
     # A block may scale one of its halves alone.
-    return nn.Identity() if gamma is None else Scaled(gamma)
+    return nn.Identity() if getattr(block, name) is None else Scaled(block, name)
 
 
 def _qkv(attention: Any) -> Linear:

@@ -6,6 +6,7 @@ from typing import Any
 
 import timm
 import torch
+from timm.layers import DropPath
 from torch import Tensor, nn
 
 from exporter.core.base.tensor_names import EMBEDDING, LOGITS, TOKENS
@@ -96,6 +97,22 @@ def frozen_in(network: Any, model: Any, name: str) -> list[nn.Parameter]:
     ]
 
 
+def drop_out_as(config: Any, network: Any) -> None:
+    """Let timm's network drop out in training what the library's does."""
+    hidden = getattr(config, "hidden_dropout_prob", 0.0)
+    attended = getattr(config, "attention_probs_dropout_prob", None)
+    attended = (
+        getattr(config, "attention_dropout", 0.0) if attended is None else attended
+    )
+    whole = getattr(config, "drop_path_rate", 0.0)
+    network.pos_drop.p = hidden
+    for block in network.blocks:
+        block.attn.attn_drop.p = attended
+        block.attn.proj_drop.p = block.mlp.drop2.p = hidden
+        if whole:
+            block.drop_path1, block.drop_path2 = DropPath(whole), DropPath(whole)
+
+
 def converted(model: Any, name: str) -> tuple[nn.Module, dict[str, Any]]:
     """Return timm's network with a copy of the weights, and the usual preprocessing of such models.
 
@@ -105,5 +122,6 @@ def converted(model: Any, name: str) -> tuple[nn.Module, dict[str, Any]]:
     architecture, kwargs = network_of(config, name)
     network = timm.create_model(architecture, **arguments(kwargs, name))
     load_instance(network, model, name)
+    drop_out_as(config, network)
     network = network.to(next(model.parameters()))
     return network, usual_preprocessing(kind_of(config, name))

@@ -1,6 +1,7 @@
 """The weights of a model of the library's, under the keys of timm's network."""
 
 import re
+from functools import cache
 from typing import Any
 
 import torch
@@ -43,14 +44,17 @@ UNUSED = re.compile(r"(?:^|\.)(?:pooler\..*|mask_token|position_ids)$")
 DINOV3 = "dinov3_vit"
 
 
-def timm_weights(model: Any, size: tuple[int, int]) -> dict[str, Tensor]:
+def timm_weights(
+    model: Any, size: tuple[int, int], *, keep_gradients: bool = False
+) -> dict[str, Tensor]:
     """Return the weights of a vision tower under the keys of `exporter.models.huggingface.kinds.network_of`.
 
     Args:
         model: The library's; a DINOv3 becomes timm's Eva.
         size: Height and width of the images. Positions are resampled to their grid by the library's own method.
+        keep_gradients: Whether the gradients of the result are to reach the model.
     """
-    state = model.state_dict()
+    state = model.state_dict(keep_vars=keep_gradients)
     is_distilled = "distillation_classifier.weight" in state
     is_eva = model.config.model_type == DINOV3
     weights: dict[str, Tensor] = {}
@@ -76,6 +80,7 @@ def sides_of(size: Any) -> tuple[int, int]:
     return height, width
 
 
+@cache
 def _timm_key(key: str, *, is_distilled: bool, is_eva: bool) -> str:
     # A distillation token that no classifier reads is a register.
     token = "dist_token" if is_distilled else "reg_token"

@@ -172,12 +172,7 @@ def test_the_closed_form_counts_what_runs(family: str) -> None:
     ],
     ids=lambda value: value.name if isinstance(value, Factor) else str(value),
 )
-def test_a_factor_costs_what_runs(
-    factor: Factor, family: str, stride: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    # The counter does not look into an operator, but into the function that it was made of.
-    for operator in (factors.class_row, factors.received):
-        monkeypatch.setattr(scores, operator._name, operator._init_fn)
+def test_a_factor_costs_what_runs(factor: Factor, family: str, stride: int) -> None:
     vit = make_vit(family)
     prefix = vit.spec.num_prefix_tokens
 
