@@ -4,7 +4,11 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
+from torch import Tensor
 from torch.utils.flop_counter import FlopCounterMode, sdpa_flop_count
+
+from exporter.core.prune.ops.factors import as_nodes
+from exporter.core.prune.pruned_vit import PrunedViT
 
 
 def _attention(
@@ -23,3 +27,9 @@ def counted(function: Callable[[], object]) -> int:
     with FlopCounterMode(display=False, custom_mapping=ON_CPUS) as counter:
         function()
     return counter.get_total_flops() // 2
+
+
+def of_network(pruned: PrunedViT, images: Tensor) -> int:
+    """Return those of a pruned model's network: what scores and merges is a node, which is not looked into."""
+    with as_nodes():
+        return counted(lambda: pruned.forward_watched(images))

@@ -44,7 +44,7 @@ from tests.core.schedule.published import (
     MODELS,
     PublishedModel,
 )
-from tests.multiply_adds import counted
+from tests.multiply_adds import counted, of_network
 from tests.vits import FAMILIES, make_vit, random_images, varied_images
 
 PAPER = Prune(reduce="drop")
@@ -149,8 +149,7 @@ def test_the_closed_form_counts_what_runs(family: str) -> None:
         ),
     )
     images = random_images(vit, 1)
-    # The class rows are one operator, which the counter does not look into.
-    assert counted(lambda: pruned(images)) == pruned.macs.network
+    assert of_network(pruned, images) == pruned.macs.network
     tokens = [
         vit.spec.num_prefix_tokens + n
         for n in (vit.spec.num_patches, pruned.schedule.keep[0])
@@ -224,8 +223,7 @@ def test_pairs_cost_their_similarities_and_the_means(
     vit = make_vit(family)
     rates = dict.fromkeys(range(first, vit.spec.depth + 1), 0.75)
     pruned = PrunedViT(vit, manual_schedule(vit.spec, rates, resolve(settings)))
-    # Pairs and means are one operator each, which the counter does not look into.
-    assert counted(lambda: pruned(random_images(vit, 1))) == pruned.macs.network
+    assert of_network(pruned, random_images(vit, 1)) == pruned.macs.network
     prefix = vit.spec.num_prefix_tokens
     dim = vit.spec.dim
     before = vit.spec.num_patches
