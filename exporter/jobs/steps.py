@@ -51,13 +51,13 @@ from exporter.depth.checkpoint import load_vit
 from exporter.engines.choice import RunSettings
 from exporter.jobs.recipe import (
     A_MODEL,
-    BATCH,
     Lowering,
     check_no_refit,
     needed,
 )
 from exporter.measure.batch_sweep import BenchSettings
 from exporter.measure.class_order import names_on
+from exporter.measure.settings import BATCH
 from exporter.models.border import check_border
 from exporter.models.own_module import (
     checked,
