@@ -2,8 +2,9 @@
 
 import inspect
 import multiprocessing
+import os
 import pickle
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -141,7 +142,8 @@ def test_numbers_of_numpy_are_numbers_and_text_is_no_sequence(world: World) -> N
         exporter.bench(dense, world.file, {"pixels": world.pixels})
     with pytest.raises(UserError, match=r"save: path \| got an empty text"):
         exporter.save(world.lowered, "")
-    require(3, (object,), "anything")
+    for images in (world.pixels / 127.5 - 1, torch.zeros(2, 3), [world.pixels]):
+        require(images, (str, os.PathLike, np.ndarray, Iterable), "images")
 
 
 @pytest.mark.ort
