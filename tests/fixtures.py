@@ -30,6 +30,7 @@ from exporter.core.vit.protocol import PrunableViT  # noqa: E402
 from tests.commands import Command, Outcome, Workplace  # noqa: E402
 from tests.disk_cache import shared_folder  # noqa: E402
 from tests.examples import SHARED_MACHINE  # noqa: E402
+from tests.exports import export_once  # noqa: E402
 from tests.quick_exports import make_exports_quick  # noqa: E402
 from tests.vits import make_images, make_model, make_vit  # noqa: E402
 
@@ -37,6 +38,7 @@ from tests.vits import make_images, make_model, make_vit  # noqa: E402
 torch.set_num_threads(1)
 
 make_exports_quick()
+export_once()
 
 settings.register_profile("shared machine", SHARED_MACHINE)
 settings.load_profile("shared machine")

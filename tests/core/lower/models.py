@@ -26,12 +26,13 @@ from exporter.models.registry import adapt
 from tests import vits
 from tests.core.prune.adaptive import RATES, inter_of, make_adaptive
 from tests.disk_cache import shared_bytes
+from tests.exports import identity_of
 
 # A DeiT is a ViT by another name: the same modules.
 FAMILIES = tuple(family for family in vits.FAMILIES if family != "deit")
 
-# What a shared model was made from.
-NAMES: dict[PrunedViT, tuple[str, ...]] = {}
+# Those that all tests look at.
+SHARED = set[PrunedViT]()
 # What was lowered, by the model, the target, the kind of its input and a hash of the images for ranges.
 _LOWERED: dict[tuple[PrunedViT, Target, InputKind, str | None], bytes] = {}
 
@@ -93,7 +94,7 @@ def to_one(family: str = "vit", **settings: Any) -> PrunedViT:
     halves = dict.fromkeys(range(1, vit.spec.depth + 1), 0.5)
     schedule = manual_schedule(vit.spec, halves, resolve(Prune(**settings)))
     pruned = PrunedViT(vit, schedule, inter_of(vit), "padded").eval()
-    NAMES[pruned] = (family, "to one", *settings.values())
+    SHARED.add(pruned)
     return pruned
 
 
@@ -114,14 +115,14 @@ def lowered(
     images: np.ndarray | None = None,
 ) -> onnx.ModelProto:
     """What `lower` makes of a model: of a shared one a copy, for whoever asks."""
-    if pruned not in NAMES:
+    if pruned not in SHARED:
         return lowered_anew(pruned, target, input_kind, images)
     shown = None if images is None else hashlib.sha256(images.tobytes()).hexdigest()
     key = pruned, target, input_kind, shown
     if key not in _LOWERED:
         _LOWERED[key] = shared_bytes(
             "lowered",
-            (*_identity(pruned), *key[1:]),
+            (*identity_of(pruned), *key[1:]),
             lambda: lowered_anew(*key[:3], images).SerializeToString(),
         )
     return onnx.load_model_from_string(_LOWERED[key])
@@ -139,13 +140,8 @@ def lowered_anew(
 
 
 def exported(pruned: PrunedViT, opset: int) -> onnx.ModelProto:
-    """What torch exports of a shared model: a copy for whoever asks.
-
-    Of these models torch writes the same nodes in every opset from 18 on: all are read from one export.
-    """
-    if pruned not in NAMES:
-        return to_onnx(pruned, opset)
-    model = onnx.load_model_from_string(_exported(pruned))
+    """What torch exports: the same nodes in every opset from 18 on, so that all are read from one."""
+    model = to_onnx(pruned, TENSORRT.opset)
     (standard,) = (entry for entry in model.opset_import if not entry.domain)
     standard.version = opset
     return model
@@ -189,32 +185,10 @@ def _shared(family: str, method: str, detail: str, reduce: str = "drop") -> Prun
         pruned = pruned_of(vit, scorer=detail, reduce=reduce)
     else:
         pruned = make_adaptive(vit, detail)
-    NAMES[pruned] = (family, method, detail, reduce)
+    SHARED.add(pruned)
     return pruned
 
 
 @cache
 def _vit(family: str) -> PrunableViT:
     return biased_vit(family)
-
-
-@cache
-def _exported(pruned: PrunedViT) -> bytes:
-    def export() -> bytes:
-        return to_onnx(pruned, TENSORRT.opset).SerializeToString()
-
-    return shared_bytes("export", _identity(pruned), export)
-
-
-@cache
-def _identity(pruned: PrunedViT) -> tuple[str, ...]:
-    """What tells a shared model from others: its name, schedule, layout and weights."""
-    schedule = repr(pruned.schedule)
-    return (*NAMES[pruned], schedule, pruned.layout, _weights_of(pruned))
-
-
-def _weights_of(pruned: PrunedViT) -> str:
-    total = hashlib.sha256()
-    for name, value in sorted(pruned.state_dict().items()):
-        total.update(name.encode() + value.contiguous().numpy().tobytes())
-    return total.hexdigest()

@@ -1,5 +1,6 @@
 """The export through torch.onnx."""
 
+import inspect
 from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
@@ -15,7 +16,8 @@ from torch.nn import functional as F
 from exporter.core.base.errors import ModelError
 from exporter.core.base.targets import ONNXRUNTIME, TENSORRT
 from exporter.core.base.vocabulary import Method
-from exporter.core.lower.pipeline import FUSED, to_onnx, translate
+from exporter.core.lower import pipeline
+from exporter.core.lower.pipeline import FUSED, translate
 from exporter.core.prune.pruned_vit import PrunedViT
 from exporter.core.schedule.plan import keep_everything
 from exporter.core.verify.onnxruntime_runner import OnnxRuntimeRunner
@@ -33,6 +35,9 @@ from tests.core.lower.models import (
 )
 from tests.exhaustive import also
 from tests.vits import make_vit
+
+# That of torch, in every test of this file.
+to_onnx = inspect.unwrap(pipeline.to_onnx)
 
 
 class Block(nn.Module):
