@@ -29,6 +29,7 @@ from exporter.models.request import ModelRequest
 from exporter.report.serving import serving_script
 from tests.commands import NAME, Command, files_of
 from tests.deployment import on_the_machine
+from tests.exhaustive import in_turn
 from tests.models.huggingface.saved import make, save
 from tests.vits import TINY_SHAPE, make_images, make_model, make_tower, random_images
 
@@ -134,8 +135,9 @@ def _in_units(change: int | None = None, by: float = 0.0) -> Any:
 
 
 @pytest.mark.ort
-@pytest.mark.parametrize("method", ["dense", "tome"])
-@pytest.mark.parametrize("change", range(len(NAMES)))
+@pytest.mark.parametrize(
+    ("change", "method"), in_turn(range(len(NAMES)), ["dense", "tome"])
+)
 def test_each_value_is_compared_in_its_own_unit(change: int, method: str) -> None:
     """An error of a small one is not hidden by the deviation of a large one."""
 
@@ -190,8 +192,7 @@ AMOUNTS = {
 }
 
 
-@pytest.mark.parametrize("kind", PROBLEMS)
-@pytest.mark.parametrize("verb", AMOUNTS)
+@pytest.mark.parametrize(("verb", "kind"), in_turn(AMOUNTS, PROBLEMS))
 def test_what_needs_classes_is_refused_in_a_line(
     folders: Path, kind: str, verb: str, star_export: Command, tmp_path: Path
 ) -> None:
@@ -205,8 +206,9 @@ def test_what_needs_classes_is_refused_in_a_line(
     assert "a classifier" in done.error
 
 
-@pytest.mark.parametrize("kind", PROBLEMS)
-@pytest.mark.parametrize("method", ["star", "matching", "tome"])
+@pytest.mark.parametrize(
+    ("method", "kind"), in_turn(["star", "matching", "tome"], PROBLEMS)
+)
 def test_every_method_prunes_such_a_head(folders: Path, kind: str, method: str) -> None:
     """Also by relevance, and from an instance as from its folder."""
     vit = exporter.load_model(headed(PROBLEMS[kind]))
@@ -274,8 +276,9 @@ def test_a_recipe_says_what_a_head_is(tmp_path: Path) -> None:
 
 
 @pytest.mark.ort
-@pytest.mark.parametrize("head", ["logits", "labels", "values"])
-@pytest.mark.parametrize("numbers", [1, 2])
+@pytest.mark.parametrize(
+    ("head", "numbers"), in_turn(["logits", "labels", "values"], [1, 2])
+)
 def test_the_script_prints_numbers_as_what_they_are(
     head: str, numbers: int, tmp_path: Path
 ) -> None:

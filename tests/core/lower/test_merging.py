@@ -62,6 +62,9 @@ FAMILIES = (
     "eva02, joined, rotary",
 )
 EACH = tuple(TARGETS.values())
+TWO = (ONNXRUNTIME, TENSORRT)
+# By survivors and in pairs; the others are forms of these.
+PLAIN = ("merge", "tome")
 THREE = pytest.mark.parametrize(
     "target", [ONNXRUNTIME, TENSORRT, ONNXRUNTIME_OPSET17], ids=lambda each: each.name
 )
@@ -82,7 +85,7 @@ def rows() -> Iterator[Any]:
             first = target is ONNXRUNTIME or way == "matching"
             yield own if first or (way, target) == ("merge", TENSORRT) else also(*own)
         for family in FAMILIES:
-            for target in (ONNXRUNTIME, TENSORRT, OPENVINO):
+            for target in (ONNXRUNTIME, TENSORRT, OPENVINO) if way in PLAIN else TWO:
                 first = (way, target) in (("tome", TENSORRT), ("merge", ONNXRUNTIME))
                 row = way, family, target
                 if family != "distilled":
