@@ -31,6 +31,6 @@ def identity_of(pruned: PrunedViT) -> tuple[str, ...]:
     vit, numbers = pruned.vit, hashlib.sha256()
     for name, value in sorted(pruned.state_dict().items()):
         numbers.update(f"{name} {value.dtype} {tuple(value.shape)}".encode())
-        numbers.update(value.contiguous().flatten().view(torch.uint8).numpy())
+        numbers.update(value.cpu().contiguous().flatten().view(torch.uint8).numpy())
     records = map(repr, (vit.model, vit.spec, pruned.schedule))
     return (type(vit).__name__, *records, pruned.layout, numbers.hexdigest())

@@ -1,6 +1,7 @@
 """Shared fixtures. Axis names in signatures are checked while testing: wrong shapes fail where they arise."""
 
 import gc
+import inspect
 import logging
 from collections.abc import Callable
 from pathlib import Path
@@ -26,6 +27,7 @@ import torch  # noqa: E402
 from safetensors.torch import save_file  # noqa: E402
 
 from exporter.cli.main import main  # noqa: E402
+from exporter.core.lower import pipeline  # noqa: E402
 from exporter.core.vit.protocol import PrunableViT  # noqa: E402
 from tests.commands import Command, Outcome, Workplace  # noqa: E402
 from tests.disk_cache import shared_folder  # noqa: E402
@@ -53,6 +55,12 @@ def pytest_collection_finish() -> None:
 def _warnings_are_logged() -> None:
     """A command sets the level of its whole process: one that was quiet silences no later test."""
     logging.getLogger().setLevel(logging.WARNING)
+
+
+@pytest.fixture
+def exported_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let torch export each model, though another test had it exported."""
+    monkeypatch.setattr(pipeline, "to_onnx", inspect.unwrap(pipeline.to_onnx))
 
 
 @pytest.fixture

@@ -25,6 +25,14 @@ SETTINGS = {"gamma": 2, "images.seed": 1, "prune.seed": 1, "calibrate.seed": 1}
 
 
 @pytest.fixture
+def compile_tiny(star_export: Command, workplace: Workplace, tmp_path: Path) -> Command:
+    """The verb, with the smallest model, its images, and where to."""
+    model = (*workplace.model, "--images", workplace.images)
+    start = ("compile", *model, "--out", tmp_path / "out")
+    return lambda *flags: star_export(*start, *flags)
+
+
+@pytest.fixture
 def compile_digits(star_export: Command, image_folder: Path, tmp_path: Path) -> Command:
     """The verb, with a model and images, which are looked at before whatever compiles them."""
     model = ("--model", "digits_vit", "--images", image_folder)
@@ -35,27 +43,11 @@ def compile_digits(star_export: Command, image_folder: Path, tmp_path: Path) -> 
 @pytest.mark.ort
 @pytest.mark.parametrize("input_kind", ["float32", "uint8"])
 def test_it_leaves_a_folder_that_proves_itself(
-    star_export: Command, workplace: Workplace, tmp_path: Path, input_kind: str
+    compile_tiny: Command, star_export: Command, tmp_path: Path, input_kind: str
 ) -> None:
-    flags = (
-        *workplace.model,
-        *recipe_file(tmp_path, **SETTINGS),
-        "--images",
-        workplace.images,
-    )
-    flags += (
-        "--method",
-        "star",
-        "--rho",
-        "0.5",
-        "--input-kind",
-        input_kind,
-        "--rounds",
-        "5",
-        "--batch",
-        "2",
-    )
-    done = star_export("compile", *flags, "--out", tmp_path / "out", "--json")
+    flags = f"--method star --rho 0.5 --input-kind {input_kind} --rounds 5 --batch 2"
+    recipe = recipe_file(tmp_path, **SETTINGS)
+    done = compile_tiny(*recipe, *flags.split(), "--json")
     assert done.code == 0, done.err
     report = done.json
     assert report == json.loads((tmp_path / "out/report.json").read_text())
@@ -120,22 +112,11 @@ def test_it_leaves_a_folder_that_proves_itself(
 
 @pytest.mark.ort
 def test_a_folder_for_tensorrt_says_how_to_build_it_with_trtexec_alone(
-    star_export: Command, workplace: Workplace, tmp_path: Path
+    compile_tiny: Command, tmp_path: Path
 ) -> None:
-    flags = (
-        "--images",
-        workplace.images,
-        "--rho",
-        "0.5",
-        "--rounds",
-        "0",
-        "--batch",
-        "4",
-    )
+    flags = "--rho 0.5 --rounds 0 --batch 4 --target tensorrt-fp16"
     out = tmp_path / "out"
-    done = star_export(
-        "compile", *workplace.model, *flags, "--target", "tensorrt-fp16", "--out", out
-    )
+    done = compile_tiny(*flags.split())
     assert done.code == 0, done.err
     assert f"sh trtexec.sh in {out}" in done.out and "--onnx" not in done.out
     assert "sh trtexec.sh" in (out / "report.html").read_text()
@@ -153,25 +134,11 @@ def test_a_folder_for_tensorrt_says_how_to_build_it_with_trtexec_alone(
 
 @pytest.mark.ort
 def test_compiling_a_star_for_a_mean_of_macs(
-    star_export: Command, workplace: Workplace, tmp_path: Path
+    compile_tiny: Command, star_export: Command, workplace: Workplace, tmp_path: Path
 ) -> None:
-    flags = (
-        *workplace.model,
-        *recipe_file(tmp_path, **SETTINGS),
-        "--images",
-        workplace.images,
-    )
-    flags += (
-        "--method",
-        "a-star",
-        "--mac-reduction",
-        "0.3",
-        "--rounds",
-        "5",
-        "--batch",
-        "4",
-    )
-    done = star_export("compile", *flags, "--out", tmp_path / "out", "--json")
+    flags = "--method a-star --mac-reduction 0.3 --rounds 5 --batch 4"
+    recipe = recipe_file(tmp_path, **SETTINGS)
+    done = compile_tiny(*recipe, *flags.split(), "--json")
     assert done.code == 0, done.err
     report = done.json
     assert report["parity"]["pruned"]["passed"]
@@ -211,29 +178,14 @@ def test_compiling_a_star_for_a_mean_of_macs(
 
 @pytest.mark.ort
 def test_several_methods_are_compared(
-    star_export: Command, workplace: Workplace, tmp_path: Path
+    compile_tiny: Command, star_export: Command, tmp_path: Path
 ) -> None:
     """Each has its own export folder; what is measured of the dense model, and the images, are the same."""
     out = tmp_path / "out"
-    flags = (
-        *workplace.model,
-        *recipe_file(tmp_path, **SETTINGS),
-        "--images",
-        workplace.images,
-    )
-    flags = (
-        *flags,
-        "--mac-reduction",
-        "0.3",
-        "--rounds",
-        "5",
-        "--batch",
-        "2",
-        "--out",
-        out,
-    )
+    amount = "--mac-reduction 0.3 --rounds 5 --batch 2"
+    flags = (*recipe_file(tmp_path, **SETTINGS), *amount.split())
     methods = ("star", "a-star", "tome")
-    done = star_export("compile", *flags, "--method", ",".join(methods), "--json")
+    done = compile_tiny(*flags, "--method", ",".join(methods), "--json")
     assert done.code == 0, done.err
     assert list(done.json) == sorted(methods)
     for method, report in done.json.items():
@@ -280,7 +232,7 @@ def test_several_methods_are_compared(
         path.relative_to(out).as_posix() for path in out.rglob("*") if path.is_file()
     }
     assert files == listed | {"SHA256SUMS"}
-    shown = star_export("compile", *flags, "--method", "tome,star", "--rounds", "0")
+    shown = compile_tiny(*flags, "--method", "tome,star", "--rounds", "0")
     assert (shown.code, (out / "a-star").exists()) == (0, False)
     rows = [
         line.split("│")[1].strip()
@@ -291,7 +243,7 @@ def test_several_methods_are_compared(
         rows == ["your model", "unpruned", "tome", "star"]
         and shown.out.count("PASSED") == 3
     )
-    assert star_export("compile", *flags, "--rounds", "0").code == 0
+    assert compile_tiny(*flags, "--rounds", "0").code == 0
     assert not (out / "star").exists() and not (out / "tome").exists()
 
 
@@ -315,24 +267,17 @@ def test_one_of_several_methods_that_fails_is_1(
 
 
 @pytest.mark.ort
+@pytest.mark.usefixtures("exported_anew")
 def test_compiling_again_gives_the_same_bytes(
-    star_export: Command,
-    workplace: Workplace,
+    compile_tiny: Command,
     calibration: Path,
     compiled: Callable[..., Path],
     tmp_path: Path,
 ) -> None:
     """All but what the machine is called where it happened."""
-    flags = (
-        *workplace.model,
-        "--images",
-        workplace.images,
-        "--calibration",
-        calibration,
-    )
-    flags += ("--rho", "0.5", "--scorer", "intra", "--rounds", "0")
+    flags = "--rho 0.5 --scorer intra --rounds 0"
     before, again = compiled(), tmp_path / "out"
-    assert star_export("compile", *flags, "--out", again).code == 0
+    assert compile_tiny("--calibration", calibration, *flags.split()).code == 0
     named = sorted(str(path.relative_to(before)) for path in before.rglob("*.*"))
     assert named == sorted(str(path.relative_to(again)) for path in again.rglob("*.*"))
     for name in set(named) - {"report.json", "report.html"}:
