@@ -5,8 +5,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from exporter.cli.compile import print_reports
 from exporter.cli.output import print_json, print_lines
+from exporter.cli.reports import print_reports
 from exporter.core.base.canonical_json import load_json
 from exporter.report.record import Report
 
