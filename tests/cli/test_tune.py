@@ -134,7 +134,7 @@ def test_the_table_has_every_point_and_the_unpruned_model(run: Run) -> None:
         f"{speed}. On 499 images that no choice has read, {loss}; 97.00% have the unpruned model's class: met"
     )
     assert lines[1].startswith(
-        "the next faster one: matching, token-pairs, merge-weighted, 60% saved"
+        "the next faster one: matching, 60% saved"
     )
     assert lines[2] == "recipe: out/tune.toml"
 
@@ -148,7 +148,7 @@ def test_where_pruning_does_not_pay_the_choice_says_so(run: Run) -> None:
     assert f"40% saved, onnxruntime-int8: {speed}" in done.out
 
 
-NEAREST = "no faster model is within 0.1 points; the nearest: matching, token-pairs, merge-weighted, 40%"
+NEAREST = "no faster model is within 0.1 points; the nearest: matching, 40%"
 
 
 @pytest.mark.parametrize(
