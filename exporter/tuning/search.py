@@ -96,18 +96,19 @@ class Search:
     def run(self, on_points: Callable[[Sequence[Point]], None]) -> TuneResult:
         """Run all steps but the compilation.
 
-        `on_points` is called with all that is measured whenever that is more: the first time after minutes.
+        `on_points` is called with all that is measured whenever that is more.
         """
         settings = self.settings
         self._check_goal()
-        rates = self.rates
         names = [target.name for target in self.targets]
+        first = self._first()
+        early = self.points(first, names[:1], (), on_points)
+        rates = self.rates
         names.sort(key=rates.__getitem__, reverse=True)
         worth = [name for name in names if rates[name] >= WORTH * rates[names[0]]]
-        first = [UNPRUNED, *self._early(worth[0])]
         start_s = self.book.spent_s
-        early = self.points(first, worth, (), on_points)
-        candidate_s = (self.book.spent_s - start_s) / len(first)
+        early = self.points([UNPRUNED, *first], worth, early, on_points)
+        candidate_s = (self.book.spent_s - start_s) / len([UNPRUNED, *first])
         self._say_left(TIMED * min(len(self.ways), LEFT), candidate_s)
         ways = self.screened()
         candidates = list[Candidate]()
@@ -163,28 +164,25 @@ class Search:
         targets = dict.fromkeys((*self.targets, ONNXRUNTIME))
         with self.stages.stage("speed of the unpruned model on each target"):
             speeds = self.speeds([UNPRUNED.on(target.name) for target in targets])
-        rates = {}
+        base, rates = speeds[BASE].throughput, {}
         for candidate, timed in speeds.items():
-            rates[candidate.target] = timed.throughput.images_per_s
+            gain = ratio_of(base, timed.throughput)
+            rates[candidate.target] = self.base_rate * gain.median
         return rates
 
-    @property
+    @cached_property
     def base_rate(self) -> float:
         """Images per second of the unpruned model in fp32 on ONNX Runtime, on which all speeds are based.
 
         A machine's speed drifts from run to run; ratios within a run do not.
         """
-        return self.rates[ONNXRUNTIME.name]
+        return self.speeds([BASE])[BASE].throughput.images_per_s
 
-    def _early(self, fastest: str) -> list[Candidate]:
-        """Return a candidate that needs no calibration, for a result in the first minutes; none if all need one."""
+    def _first(self) -> list[Candidate]:
+        """Return a candidate that needs no calibration, for a result in the first minute; none if all need one."""
         for way in self.ways:
-            if way[0].calibrated:
-                continue
-            reached = self.in_reach(way)
-            if reached:
-                with self.stages.stage("how much to prune, the first way"):
-                    return self.listed(reached, fastest, 1)
+            if not way[0].calibrated and (reached := self.in_reach(way)):
+                return [min(reached, key=_off)]
         return []
 
     def _say_left(self, candidates: int, candidate_s: float) -> None:
@@ -274,13 +272,20 @@ class Search:
         Return them with the points that are known before, the fastest first.
         """
         points = [*known]
-        measured = {point.candidate.on("") for point in known}
-        left = [candidate for candidate in candidates if candidate not in measured]
+        measured = {point.candidate for point in known}
+        left = [
+            candidate
+            for candidate in candidates
+            if any(candidate.on(target) not in measured for target in targets)
+        ]
         stage = f"speed and loss of {len(left)} candidates on each target"
         with self.stages.stage(stage) as advance:
             for done, candidate in enumerate(left, 1):
                 best = chosen(points, self.settings)
-                points += self._measured(candidate, targets, points)
+                others = [
+                    point for point in points if point.candidate.on("") != candidate
+                ]
+                points = [*others, *self._measured(candidate, targets, others)]
                 self._say_best(chosen(points, self.settings), best)
                 on_points(points)
                 advance(done, len(left))
