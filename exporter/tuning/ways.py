@@ -1,6 +1,6 @@
 """The ways to prune that a search tries: each method at its defaults, and what a recipe pins."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import TypeAlias
@@ -16,13 +16,16 @@ OWN = ""
 
 # The settings that a recipe or a flag can pin.
 AXES = ("method", "scorer", "reduce", "alpha", "merges")
-# What is tried of all that a recipe leaves open: each method at its defaults, and matching with one merge, which
-# takes the fewest steps.
+# What is tried of all that a recipe leaves open: the methods that merge, at their defaults, and matching with one
+# merge, which takes the fewest steps.
 TRIED = (
     Prune(method=Method.MATCHING),
     Prune(method=Method.MATCHING, merges=1),
-    *(Prune(method=method) for method in (Method.TOME, Method.STAR, Method.A_STAR)),
+    Prune(method=Method.TOME),
 )
+# Those that drop lose more (docs/results.md), and a calibration takes longer than all else: only where they are
+# pinned, or a score of theirs.
+DROPPING = (Prune(method=Method.STAR), Prune(method=Method.A_STAR))
 # Shares of the multiply-adds to save, unless a recipe says how much.
 SHARES = tuple(step / 20 for step in range(2, 15))
 
@@ -101,8 +104,7 @@ def ways_of(
         pinned: What it sets stands in every way; rho or a share of the multiply-adds takes the place of the shares.
         weights: Other checkpoints, which are tried unpruned too; or as the one candidate that their schedule says.
     """
-    ways = [way for tried in TRIED if (way := _way(pinned, tried))]
-    ways = list(dict.fromkeys(ways))
+    ways = _ways(pinned, TRIED) or _ways(pinned, DROPPING)
     if not ways:
         choices = "; ".join(
             f"{name}: {', '.join(method.scorers)}" for name, method in METHODS.items()
@@ -119,6 +121,12 @@ def ways_of(
         for way in ways:
             of_weights.append(tuple(replace(share, weights=name) for share in way))
     return [*ways, *of_weights]
+
+
+def _ways(pinned: Prune, tried: Sequence[Prune]) -> list[Way]:
+    """Return each way that goes with what is pinned, once."""
+    ways = [_way(pinned, prune) for prune in tried]
+    return [way for way in dict.fromkeys(ways) if way]
 
 
 def _way(pinned: Prune, tried: Prune) -> Way:

@@ -133,9 +133,7 @@ def test_the_table_has_every_point_and_the_unpruned_model(run: Run) -> None:
     assert lines[0].endswith(
         f"{speed}. On 499 images that no choice has read, {loss}; 97.00% have the unpruned model's class: met"
     )
-    assert lines[1].startswith(
-        "the next faster one: matching, 60% saved"
-    )
+    assert lines[1].startswith("the next faster one: matching, 60% saved")
     assert lines[2] == "recipe: out/tune.toml"
 
 
