@@ -37,7 +37,7 @@ COMBINED = (
         ("--rates 2=0.5 --schedule s.json", "rates and schedule | got both"),
         ("--rho 0.5 --method tome --merges 2", "merges | got 2 for tome"),
         ("--rho 0.5 --merges 0", "--merges | got 0"),
-        ("--rho 0.5 --merges 99", "merges | got 99 | need fewer: 5 layers"),
+        ("--method matching --rho 0.5 --merges 99", "merges | got 99 | need fewer: 5"),
         ("--rates 2=0.5 --merges 2", "merges | got 2 beside rates"),
         ("--mac-reduction 0", "mac-reduction"),
         ("--mac-reduction 0.999", "--mac-reduction | got 0.999 | need at most 0.9"),

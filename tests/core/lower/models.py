@@ -173,7 +173,7 @@ def _shared(family: str, method: str, detail: str, reduce: str = "drop") -> Prun
     if method == "dense":
         pruned = PrunedViT(vit, keep_everything(vit.spec)).eval()
     elif method == "early":
-        rates = dict.fromkeys(range(vit.spec.depth), 0.75)
+        rates = dict.fromkeys(range(3), 0.75)
         schedule = manual_schedule(vit.spec, rates, resolve(Prune()))
         pruned = PrunedViT(vit, schedule).eval()
     elif method in (Method.TOME, Method.MATCHING):
