@@ -9,6 +9,7 @@ FEW = settings(max_examples=6)
 # examples, each of which writes its file anew.
 SHARED_MACHINE = settings(
     max_examples=EXAMPLES,
+    derandomize=True,
     deadline=None,
     suppress_health_check=[
         HealthCheck.function_scoped_fixture,

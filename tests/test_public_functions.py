@@ -115,14 +115,14 @@ def test_a_wrong_object_is_one_line_that_names_the_argument(
 @pytest.mark.parametrize(
     ("value", "message"),
     [
-        (nn.Linear(1, 1), "got a Linear | need PrunableViT | load_model returns one"),
-        (nn.Linear(1, 1).state_dict(), "got a state dict | need PrunableViT | torch.s"),
-        (PrunableViT, "got a class | need PrunableViT | give an instance of it"),
-        (None, "got None | need PrunableViT | load_model returns one"),
+        (nn.Linear(1, 1), "got a Linear, which has no adapter | need a ViT of a"),
+        (nn.Linear(1, 1).state_dict(), "got a state dict | need PrunableViT or Module"),
+        (PrunableViT, "got a class | need PrunableViT or Module | give an instance"),
+        (None, "got None | need PrunableViT or Module | load_model returns one"),
     ],
 )
 def test_a_stand_in_of_a_model_is_told_what_to_do(value: Any, message: str) -> None:
-    with pytest.raises(UserError, match=r"^dense: vit") as caught:
+    with pytest.raises(UserError, match=r"^(dense: model|vit) \|") as caught:
         exporter.dense(value)
     assert message in str(caught.value)
 

@@ -42,14 +42,7 @@ def add_file(
     parser: Any, name: str, text: str, metavar: str = "FILE", **options: Any
 ) -> None:
     """Declare a flag that takes a path."""
-    parser.add_argument(name, type=_path, metavar=metavar, help=text, **options)
-
-
-def _path(text: str) -> Path:
-    """Return a path; an empty text would be the working folder."""
-    if not text:
-        raise argparse.ArgumentTypeError("got an empty text, need a path")
-    return Path(text)
+    parser.add_argument(name, type=Path, metavar=metavar, help=text, **options)
 
 
 def add_out(parser: Any, text: str, metavar: str = "FILE") -> None:

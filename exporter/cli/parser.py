@@ -113,6 +113,9 @@ class Parser(argparse.ArgumentParser):
 
 
 def _path(text: str) -> Path:
+    if not text:
+        # Python takes it for the working folder.
+        raise argparse.ArgumentTypeError("got an empty text, need a path")
     try:
         return path_of(text)
     except ValueError as error:

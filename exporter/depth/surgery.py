@@ -12,7 +12,7 @@ from typing_extensions import override
 
 from exporter.core.base.errors import DepthError
 from exporter.core.base.vocabulary import AttentionVariant
-from exporter.core.vit.parts import Gate, scale_of
+from exporter.core.vit.parts import Gate, Scaled, scale_of
 from exporter.core.vit.protocol import BlockParts, MlpParts, PrunableViT
 from exporter.core.vit.spec import with_blocks
 from exporter.depth.plan import DepthPlan
@@ -316,17 +316,26 @@ def _remove_attention(vit: PrunableViT, layer: int, variant: AttentionVariant) -
             "a block of attention alone",
             "a block that also has an MLP",
         )
-    stand_in = None
+    stand_in, mlp = None, replace(block.mlp, out=_apart(block.mlp.out))
     if variant == AttentionVariant.IDENTITY:
-        stand_in = MlpParts(norm=block.attention.norm, out=block.attention.out)
-    mlp_block = MlpBlock(block.mlp, stand_in).train(block.whole.training)
+        out = _apart(block.attention.out)
+        stand_in = MlpParts(norm=block.attention.norm, out=out)
+    mlp_block = MlpBlock(mlp, stand_in).train(block.whole.training)
     if not exchange(vit.model, block.whole, mlp_block):
         raise DepthError(
             f"layer {layer}", "a block that is no module of the network", "one that is"
         )
-    _put(vit, layer, BlockParts(mlp_block, None, block.mlp, stand_in))
+    _put(vit, layer, BlockParts(mlp_block, None, mlp, stand_in))
     if variant == AttentionVariant.NOSE:
         halve_later_branches(vit, layer)
+
+
+def _apart(out: nn.Module) -> nn.Module:
+    """Return what a branch goes through, with factors of its own where they are the block's, which goes."""
+    parts = [
+        piece.apart() if isinstance(piece, Scaled) else piece for piece in pieces(out)
+    ]
+    return parts[0] if len(parts) == 1 else nn.Sequential(*parts)
 
 
 def _put(vit: PrunableViT, layer: int, block: BlockParts) -> None:

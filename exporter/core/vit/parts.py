@@ -76,6 +76,12 @@ class Scaled(nn.Module):
         block, name = self._place
         return getattr(block, name)
 
+    def apart(self) -> LayerScale:
+        """Return a module with the same parameter, for a network that loses the block."""
+        scale = LayerScale(len(self.gamma))
+        scale.gamma = self.gamma
+        return scale
+
     @override
     def forward(self, branch: Float[Tensor, "... d"]) -> Float[Tensor, "... d"]:
         return self.gamma * branch

@@ -9,6 +9,7 @@ MODULES = (
     "depth.plan",
     "depth.predictor",
     "measure.batch_sweep",
+    "measure.settings",
     "engines.choice",
     "engines.settings",
     "core.schedule.prune",

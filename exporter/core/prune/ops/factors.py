@@ -36,7 +36,9 @@ class Operator:
         if _captured:
             return self.node(*operands)
         device = operands[0].device.type
-        if not torch.is_autocast_enabled(device):
+        # Tensors of the device "meta" have no autocast.
+        available = torch.amp.is_autocast_available(device)
+        if not available or not torch.is_autocast_enabled(device):
             return self.function(*operands)
         with torch.autocast(device, enabled=False):
             return self.function(*operands)
