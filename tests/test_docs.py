@@ -102,8 +102,17 @@ def verb_of(words: list[str]) -> argparse.ArgumentParser:
     return verbs.choices[words[0]]
 
 
-def test_the_readme_is_short() -> None:
-    assert len((ROOT / "README.md").read_text(encoding="utf-8").splitlines()) <= 150
+def words_of(path: Path) -> int:
+    return len(path.read_text(encoding="utf-8").split())
+
+
+def test_the_pages_are_short() -> None:
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    first_screen = readme.partition("## Two commands")[0]
+    assert len(first_screen.split()) <= 320
+    assert len(readme.split()) <= 900
+    pages = (ROOT / name for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md"))
+    assert sum(map(words_of, (*pages, *ROOT.glob("docs/*.md")))) <= 23_600
 
 
 @pytest.mark.exhaustive
