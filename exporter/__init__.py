@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from exporter.core.base.arguments import with_checked_arguments
 from exporter.core.base.torch_state import in_usual_torch
+from exporter.core.base.version import VERSION
 
 if TYPE_CHECKING:
     from exporter.calibration.record import Calibration as Calibration
@@ -55,7 +56,7 @@ if TYPE_CHECKING:
     compare, compile, evaluate = compare_methods, compile_model, evaluate_models  # noqa: A001
     finetune, inspect = finetune_model, inspect_artefact
 
-__version__ = "0.2.0"
+__version__ = VERSION
 
 # The module of each public name. They are imported on first use, so `import exporter` needs no library.
 _PLACES = {

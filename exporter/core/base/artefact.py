@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
-import exporter
 from exporter.core.base.canonical_json import from_json, to_json
 from exporter.core.base.errors import ArtefactError, as_written
 from exporter.core.base.onnx_file import EXPECTED, load_onnx
@@ -23,6 +22,7 @@ from exporter.core.base.tensor_names import (
     token_count_name,
     token_positions_name,
 )
+from exporter.core.base.version import VERSION
 from exporter.core.base.vocabulary import InputKind, Layout, OutputKind, Precision
 
 if TYPE_CHECKING:
@@ -152,7 +152,7 @@ def to_metadata(artefact: Artefact) -> dict[str, str]:
     """Return the metadata of a model's file; it has no times and no paths."""
     schedule = to_json(artefact.schedule)
     entries = {
-        "version": exporter.__version__,
+        "version": VERSION,
         "model": to_json(artefact.spec),
         "weights_sha256": artefact.weights_sha256,
         "method": artefact.method,

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import exporter
+from exporter.core.base.version import VERSION
 
 # Characters of another library's message that a line of ours quotes.
 LONGEST = 160
@@ -120,7 +120,7 @@ def as_written(place: str | Path, what: str = "the file") -> Iterator[None]:
         raise
     except Exception as error:
         got = error.got if isinstance(error, UserError) else reason_of(error)
-        expected = f"{what} as star-export {exporter.__version__} wrote it"
+        expected = f"{what} as star-export {VERSION} wrote it"
         raise ArtefactError(place, got, expected, "make it again") from None
 
 

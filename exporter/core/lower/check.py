@@ -8,7 +8,6 @@ from typing import TypeAlias
 import onnx
 from onnx import shape_inference
 
-import exporter
 from exporter.core.base.artefact import (
     Artefact,
     check_precision,
@@ -25,6 +24,7 @@ from exporter.core.base.tensor_names import (
     rows_of,
     tokens_name,
 )
+from exporter.core.base.version import VERSION
 from exporter.core.base.vocabulary import Layout
 from exporter.core.lower.decisions import scoring_nodes
 from exporter.core.lower.graph import import_graph
@@ -34,7 +34,7 @@ from exporter.core.schedule.methods import reduction_named
 def stamp(model: onnx.ModelProto, artefact: Artefact) -> onnx.ModelProto:
     """Write the artefact into the model's metadata."""
     model.producer_name = "star-export"
-    model.producer_version = exporter.__version__
+    model.producer_version = VERSION
     onnx.helper.set_model_props(model, to_metadata(artefact))
     return model
 

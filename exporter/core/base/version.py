@@ -1,0 +1,3 @@
+"""The version that is written into every file."""
+
+VERSION = "0.2.0"
