@@ -20,10 +20,21 @@ def export_once() -> None:
         def make() -> bytes:
             return export(pruned, opset).SerializeToString()
 
+        if is_patched(pruned):
+            return export(pruned, opset)
         parts = (*identity_of(pruned), opset)
         return onnx.load_model_from_string(shared_bytes("export", parts, make))
 
     pipeline.to_onnx = once
+
+
+def is_patched(pruned: PrunedViT) -> bool:
+    """Whether a test put a function over a method, which no identity shows."""
+    return any(
+        callable(getattr(type(owner), name, None))
+        for owner in (pruned.vit, *pruned.modules())
+        for name in vars(owner)
+    )
 
 
 def identity_of(pruned: PrunedViT) -> tuple[str, ...]:

@@ -78,7 +78,7 @@ def test_a_search_has_no_schedule_yet(
     )
     lines = done.out.splitlines()
     assert "max_drop = 1.0" in lines
-    assert "the search, which screens 5 ways on 6 images each" in lines[-1]
+    assert "the search, which screens 3 ways on 6 images each" in lines[-1]
     assert (
         "6 images are in the final half: to show a loss within 1 points takes 381"
         in done.err
