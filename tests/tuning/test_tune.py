@@ -633,6 +633,7 @@ def test_a_dry_run_says_how_much_is_screened(
 
 
 @pytest.mark.ort
+@pytest.mark.exhaustive
 def test_a_real_search_of_the_digits_model(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

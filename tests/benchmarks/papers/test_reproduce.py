@@ -23,6 +23,9 @@ FIGURE_TABLES = script("papers/figures.py").TABLES
 # They train, collect samples of depth, or measure a network of twelve layers.
 LONG = (
     "star-1",
+    "star-2",
+    "star-3",
+    "star-6",
     "star-8",
     "depth-robustness",
     "depth-samples",
