@@ -33,7 +33,7 @@ from exporter.engines.gpu import (
     gpu_uuid,
     sampled_clocks,
 )
-from exporter.measure.benchmark import Comparison, Throughput, compare_speed
+from exporter.measure.benchmark import Ratio, Throughput, ratio_of
 
 BATCHES = (1, 2, 4, 8, 16, 32, 64, 128, 256)
 # Modules with MODES, METHODS, require() and prepared(case), each of which imports its own runtime; one whose modes
@@ -55,7 +55,6 @@ COLUMNS = (
     "estimated ms",
     "speed-up",
     "quartiles",
-    "",
     "MACs",
     "E",
     "paper",
@@ -65,7 +64,7 @@ COUNTED_IMAGES = 8
 
 @dataclass(frozen=True)
 class Row:
-    """The result of one model, mode and batch: each network's times and its comparison with dense, or an error.
+    """The result of one model, mode and batch: each network's times and its speed-up over dense, or an error.
 
     `estimated` are the milliseconds that the cost model expects, of networks that it knows.
     """
@@ -76,7 +75,8 @@ class Row:
     machine: str
     clocks: Clocks
     times: dict[str, Throughput]
-    comparisons: dict[str, Comparison]
+    speed_ups: dict[str, Ratio]
+    mac_ratios: dict[str, float]
     error: str = ""
     estimated: dict[str, float] = field(default_factory=dict)
 
@@ -164,12 +164,10 @@ def _measured(runtime: ModuleType, machine: str, case: Case) -> Row:
     except Exception as error:
         why = f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"
         print(f"{model}, {mode}, batch {batch}: {why}", file=sys.stderr)
-        return Row(model, mode, batch, machine, NO_CLOCKS, {}, {}, why)
+        return Row(model, mode, batch, machine, NO_CLOCKS, {}, {}, {}, why)
     whole = dense(model).macs.total
-    against = {
-        name: compare_speed(times["dense"], times[name], (whole, _macs(model, *method)))
-        for name, method in runtime.METHODS.items()
-        if name in times
+    methods = {
+        name: method for name, method in runtime.METHODS.items() if name in times
     }
     estimated = runtime.estimated(case) if hasattr(runtime, "estimated") else {}
     return Row(
@@ -179,7 +177,8 @@ def _measured(runtime: ModuleType, machine: str, case: Case) -> Row:
         machine,
         clocks_of(clocks),
         times,
-        against,
+        {name: ratio_of(times["dense"], times[name]) for name in methods},
+        {name: whole / _macs(model, *method) for name, method in methods.items()},
         estimated=estimated,
     )
 
@@ -203,10 +202,10 @@ def _cells(row: dict[str, object]) -> Iterator[list[str]]:
         yield _reasoned([*where, "failed"], str(row["error"]))
         return
     times = row["times"]
-    comparisons = row["comparisons"]
+    speed_ups, mac_ratios = row["speed_ups"], row["mac_ratios"]
     estimated = row["estimated"]
     assert isinstance(times, dict)
-    assert isinstance(comparisons, dict)
+    assert isinstance(speed_ups, dict) and isinstance(mac_ratios, dict)
     assert isinstance(estimated, dict)
     for name, time in sorted(times.items(), key=lambda item: item[0] != "dense"):
         estimate = estimated.get(name)
@@ -215,21 +214,20 @@ def _cells(row: dict[str, object]) -> Iterator[list[str]]:
             f"{time['median_ms']:.3f}",
             "" if estimate is None else f"{estimate:.3f}",
         )
-        if name not in comparisons:
+        if name not in speed_ups:
             yield [*where, name, *rate, *[""] * (len(COLUMNS) - 7)]
             continue
-        comparison = comparisons[name]
-        low, high = comparison["quartiles"]
+        speed_up, mac_ratio = speed_ups[name], mac_ratios[name]
+        low, high = speed_up["quartiles"]
         published = PUBLISHED.get(where[0]) if name == "STAR 0.7" else None
         yield [
             *where,
             name,
             *rate,
-            f"{comparison['speedup']:.3f}",
+            f"{speed_up['median']:.3f}",
             f"{low:.3f} to {high:.3f}",
-            comparison["outcome"],
-            f"{comparison['mac_ratio']:.3f}",
-            f"{comparison['efficiency']:.3f}",
+            f"{mac_ratio:.3f}",
+            f"{speed_up['median'] / mac_ratio:.3f}",
             f"{published:g}" if published else "",
         ]
 

@@ -26,7 +26,7 @@ from exporter.core.base.targets import ONNXRUNTIME_CPU
 from exporter.engines.choice import RunSettings
 from exporter.engines.gpu import Clocks
 from exporter.measure.batch_sweep import AtBatch, BenchSettings
-from exporter.measure.benchmark import Comparison, EngineRuns, Throughput
+from exporter.measure.benchmark import EngineRuns, Ratio, Throughput
 from exporter.report.words import headline, milliseconds, sentence
 from exporter.serve.bench import Bench, bench
 from exporter.serve.export_folder import (
@@ -117,7 +117,7 @@ def _rows(at: AtBatch, *, sliced: bool = True) -> Iterator[tuple[str, ...]]:
     yield (
         f"{batch}, pruned",
         *_speed(at.throughput.pruned),
-        *against_dense(at.comparison),
+        *against_dense(at.speed_up),
     )
     if sliced and at.selection is not None:
         ceiling = against_dense(at.selection.ceiling)
@@ -183,17 +183,15 @@ def print_gpu_time(result: Bench) -> None:
     print_lines(_gpu_lines(result))
 
 
-def against_dense(comparison: Comparison) -> tuple[str, str]:
+def against_dense(speed_up: Ratio) -> tuple[str, str]:
     """Return the last columns of a pruned model's row: speed-up and quartiles."""
-    low, high = comparison.quartiles
-    return f"{comparison.speedup:.3f}", f"{low:.3f} to {high:.3f}"
+    low, high = speed_up.quartiles
+    return f"{speed_up.median:.3f}", f"{low:.3f} to {high:.3f}"
 
 
 def _outcome_line(at: AtBatch) -> str:
-    compared = at.comparison
-    assert compared.efficiency is not None
     efficiency = (
-        f"efficiency {compared.efficiency:.2f} (1: time falls as the multiply-adds do)"
+        f"efficiency {at.efficiency:.2f} (1: time falls as the multiply-adds do)"
     )
     return f"batch {at.batch}: {efficiency}"
 

@@ -33,10 +33,8 @@ from exporter.engines.layers import EngineLayer
 from exporter.measure.benchmark import (
     WARMUP_ROUNDS,
     Clock,
-    Comparison,
     Ratio,
     Throughput,
-    compare_speed,
     ratio_of,
     throughput,
 )
@@ -127,12 +125,12 @@ def sliced_of(pruned: Artefact) -> Sliced:
 class Selection:
     """The selection cost: `cost` is the pruned model's time divided by the sliced model's.
 
-    `ceiling` compares the dense with the sliced model: the speed-up of these token counts without selection cost.
+    `ceiling` is the dense model's time divided by the sliced model's: the speed-up without selection cost.
     """
 
     sliced: Throughput
     cost: Ratio
-    ceiling: Comparison
+    ceiling: Ratio
 
 
 @dataclass(frozen=True)
@@ -151,6 +149,8 @@ AS_IT_CAME = "your model"
 class AtBatch:
     """Both models at one batch size, by one clock.
 
+    `speed_up` is the pruned model's over the unpruned one: same precision, batch, runtime and run. `mac_ratio` are
+    the multiply-adds of the unpruned model divided by those of the pruned one.
     `selection` is None if it was not measured, `breakdown_ms`, milliseconds per run by class of operator, if
     nothing was profiled. `gpu` has the clock rates of a GPU, sampled while engines ran. `as_it_came` is None where
     the dense model is that one, and where only files were measured.
@@ -158,16 +158,17 @@ class AtBatch:
 
     batch: int
     throughput: Pair[Throughput]
-    comparison: Comparison
+    speed_up: Ratio
+    mac_ratio: float
     selection: Selection | None = None
     breakdown_ms: Pair[dict[str, float]] | None = None
     gpu: Clocks | None = None
     as_it_came: AsItCame | None = None
 
     @property
-    def speed_up(self) -> Ratio:
-        """The pruned model's speed over the unpruned one's: same precision, batch, runtime and run."""
-        return Ratio(self.comparison.speedup, self.comparison.quartiles)
+    def efficiency(self) -> float:
+        """The speed-up divided by the ratio of multiply-adds: 1 if time falls in proportion to them."""
+        return self.speed_up.median / self.mac_ratio
 
     @classmethod
     def of(cls, times: Mapping[str, Throughput], macs: Pair[MacCount]) -> "AtBatch":
@@ -180,12 +181,8 @@ class AtBatch:
         sliced = times.get("sliced")
         selection = None
         if sliced is not None:
-            # The sliced model does no scoring, so only the network's multiply-adds count.
-            ceiling = compare_speed(
-                dense, sliced, (macs.dense.total, macs.pruned.network)
-            )
-            selection = Selection(sliced, ratio_of(pruned, sliced), ceiling)
-        comparison = compare_speed(dense, pruned, (macs.dense.total, macs.pruned.total))
+            cost, ceiling = ratio_of(pruned, sliced), ratio_of(dense, sliced)
+            selection = Selection(sliced, cost, ceiling)
         original = None
         came = times.get(AS_IT_CAME)
         if came is not None:
@@ -193,7 +190,12 @@ class AtBatch:
                 came, Pair(ratio_of(came, dense), ratio_of(came, pruned))
             )
         return cls(
-            dense.batch, Pair(dense, pruned), comparison, selection, as_it_came=original
+            dense.batch,
+            Pair(dense, pruned),
+            ratio_of(dense, pruned),
+            macs.dense.total / macs.pruned.total,
+            selection,
+            as_it_came=original,
         )
 
 

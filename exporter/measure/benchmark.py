@@ -77,21 +77,6 @@ class Ratio:
         return "faster" if low > 1 else "slower" if high < 1 else "undecided"
 
 
-@dataclass(frozen=True)
-class Comparison:
-    """The speed of a pruned model compared with the dense one, from per-round ratios.
-
-    `speedup` is the median of dense ÷ pruned time, `outcome` that of `Ratio`. `efficiency` is speedup ÷
-    `mac_ratio`: 1 if time falls in proportion to the multiply-adds. Both are None without MACs.
-    """
-
-    speedup: float
-    quartiles: tuple[float, float]
-    outcome: str
-    mac_ratio: float | None
-    efficiency: float | None
-
-
 def throughput(
     runners: Mapping[KeyT, Runner],
     feed: Feed,
@@ -139,21 +124,6 @@ def in_turns(
     for round_ in range(-warmup, rounds):
         for place in draw.permutation(len(names)).tolist():
             yield names[place], round_ >= 0
-
-
-def compare_speed(
-    dense: Throughput, pruned: Throughput, macs: tuple[float, float] | None = None
-) -> Comparison:
-    """Compute the speed-up of the pruned model, from one call of `throughput`.
-
-    `macs` are the multiply-adds of both per image.
-    """
-    measured = ratio_of(dense, pruned)
-    mac_ratio = macs[0] / macs[1] if macs else None
-    efficiency = measured.median / mac_ratio if mac_ratio else None
-    return Comparison(
-        measured.median, measured.quartiles, measured.outcome, mac_ratio, efficiency
-    )
 
 
 def ratio_of(base: Throughput, divisor: Throughput) -> Ratio:

@@ -20,7 +20,6 @@ from exporter.measure.batch_sweep import CLASSES, AtBatch, BenchSettings, Select
 from exporter.measure.benchmark import (
     EngineRuns,
     Throughput,
-    compare_speed,
     ratio_of,
 )
 from exporter.serve.bench import Bench
@@ -45,8 +44,9 @@ def test_json_has_every_number(star_export: Command, folder: Path) -> None:
     for each in result["batches"]:
         assert each["throughput"]["dense"]["images_per_s"] > 0
         assert len(each["throughput"]["pruned"]["rounds_ms"]) == 5
-        assert each["comparison"]["outcome"] in ("faster", "slower", "undecided")
-        assert each["comparison"]["mac_ratio"] == pytest.approx(
+        low, high = each["speed_up"]["quartiles"]
+        assert low <= each["speed_up"]["median"] <= high
+        assert each["mac_ratio"] == pytest.approx(
             result["macs"]["dense"] / result["macs"]["pruned"]
         )
         assert each["selection"]["cost"]["median"] > 0
@@ -113,9 +113,9 @@ def at_batch(batch: int, *, cuda_graph: bool = True) -> AtBatch:
     """The pruned model takes half of the time with half of the multiply-adds."""
     dense = times(batch, 4.0, "trtexec", "--onnx=dense model.onnx")
     pruned = times(batch, 2.0, "trtexec", "--onnx=pruned.onnx", cuda_graph=cuda_graph)
-    comparison = compare_speed(dense, pruned, (2.0, 1.0))
+    speed_up = ratio_of(dense, pruned)
     clocks = Clocks(9, 1410, 1200, 1980, 1593, 300, 55, ("software power cap",))
-    return AtBatch(batch, Pair(dense, pruned), comparison, gpu=clocks)
+    return AtBatch(batch, Pair(dense, pruned), speed_up, 2.0, gpu=clocks)
 
 
 AGAINST = "speed-up 2.000; quartiles 2.000 to 2.000"
@@ -193,7 +193,7 @@ def test_load_and_selection_cost_where_they_were_measured(
         throughput=Pair(
             dense, replace(pruned, engine=replace(pruned.engine, load=load))
         ),
-        selection=Selection(sliced, ratio_of(pruned, sliced), at.comparison),
+        selection=Selection(sliced, ratio_of(pruned, sliced), at.speed_up),
         breakdown_ms=Pair(
             {"linear": 2.5, "selection": 0.0}, {"linear": 1.25, "selection": 0.125}
         ),
@@ -232,7 +232,7 @@ def test_a_selection_cost_that_is_none_is_said_to_be_none(
     at = at_batch(8)
     sliced = replace(at.throughput.pruned, rounds_ms=(2.0,) * 5)
     cost = ratio_of(replace(sliced, rounds_ms=rounds_ms), sliced)
-    measured = replace(at, selection=Selection(sliced, cost, at.comparison))
+    measured = replace(at, selection=Selection(sliced, cost, at.speed_up))
     line = next(
         line for line in printed((measured,), capsys, monkeypatch) if "cost" in line
     )
@@ -243,7 +243,7 @@ def test_where_pruning_does_not_pay_the_first_line_says_so(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     at = at_batch(1)
-    slow = compare_speed(at.throughput.pruned, at.throughput.dense, (2.0, 1.0))
-    lines = printed((at_batch(8), replace(at, comparison=slow)), capsys, monkeypatch)
+    slow = ratio_of(at.throughput.pruned, at.throughput.dense)
+    lines = printed((at_batch(8), replace(at, speed_up=slow)), capsys, monkeypatch)
     told = "slower than the unpruned export: 0.50 × at batch 1, 2.00 × at batch 8."
     assert lines[0] == f"In GPU time, {told}"

@@ -217,7 +217,7 @@ def test_a_star_says_what_it_left(tmp_path: Path) -> None:
     assert proof.passed
     assert proof.use is not None and proof.speed is not None
     assert (proof.use.images, proof.use.batch) == (3, 2)
-    assert proof.speed.comparison.mac_ratio == pytest.approx(
+    assert proof.speed.mac_ratio == pytest.approx(
         dense().macs.total / proof.use.useful_macs
     )
     assert len(proof.speed.throughput.pruned.rounds_ms) == 5

@@ -8,9 +8,9 @@ import pytest
 
 from exporter.core.base.errors import UserError
 from exporter.measure.benchmark import (
-    Comparison,
+    Ratio,
     Throughput,
-    compare_speed,
+    ratio_of,
     throughput,
 )
 from tests.fakes import TurnedClock, forever
@@ -66,37 +66,27 @@ def test_the_numbers_come_from_the_timed_rounds_alone() -> None:
     ("pruned_ms", "outcome"), [(5.0, "faster"), (20.0, "slower"), (10.0, "undecided")]
 )
 def test_the_outcome_follows_the_quartiles(pruned_ms: float, outcome: str) -> None:
-    result = compare_speed(measured(*[10.0] * 5), measured(*[pruned_ms] * 5))
-    assert (result.outcome, result.speedup) == (outcome, 10.0 / pruned_ms)
-    assert (result.mac_ratio, result.efficiency) == (None, None)
+    result = ratio_of(measured(*[10.0] * 5), measured(*[pruned_ms] * 5))
+    assert (result.outcome, result.median) == (outcome, 10.0 / pruned_ms)
 
 
 def test_a_gain_within_the_noise_is_undecided() -> None:
-    result = compare_speed(measured(10, 10, 10, 10, 10), measured(5, 8, 9, 11, 12))
-    assert result.speedup == pytest.approx(10 / 9)
+    result = ratio_of(measured(10, 10, 10, 10, 10), measured(5, 8, 9, 11, 12))
+    assert result.median == pytest.approx(10 / 9)
     assert result.quartiles == pytest.approx((10 / 11, 10 / 8))
     assert result.outcome == "undecided"
-    slower = compare_speed(measured(10, 10, 10, 10, 10), measured(8, 9, 11, 12, 20))
-    assert (slower.speedup < 1, slower.outcome) == (True, "undecided")
+    slower = ratio_of(measured(10, 10, 10, 10, 10), measured(8, 9, 11, 12, 20))
+    assert (slower.median < 1, slower.outcome) == (True, "undecided")
 
 
 def test_ratios_are_taken_round_by_round() -> None:
     """A machine that slows down tenfold on the way: the medians drift, each round's ratio does not."""
     dense = measured(10, 20, 40, 80, 100)
     pruned = measured(5, 10, 20, 40, 50)
-    assert compare_speed(dense, pruned) == Comparison(
-        2.0, (2.0, 2.0), "faster", None, None
-    )
-
-
-def test_efficiency_is_the_share_of_the_saved_work_that_became_time() -> None:
-    result = compare_speed(
-        measured(*[10.0] * 5), measured(*[8.0] * 5), macs=(4.0e9, 2.0e9)
-    )
-    assert (result.mac_ratio, result.efficiency) == (2.0, 0.625)
+    assert ratio_of(dense, pruned) == Ratio(2.0, (2.0, 2.0))
 
 
 @pytest.mark.parametrize("other", [measured(*[1.0] * 6), measured(*[1.0] * 5, batch=8)])
 def test_other_rounds_or_another_batch_are_not_compared(other: Throughput) -> None:
     with pytest.raises(UserError, match="batch 4 in 5 rounds"):
-        compare_speed(measured(*[1.0] * 5), other)
+        ratio_of(measured(*[1.0] * 5), other)

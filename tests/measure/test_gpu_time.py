@@ -138,8 +138,8 @@ def test_by_trtexec(
         dense.copy_out_ms,
     ) == pytest.approx((5.6, 1.0, 0.5))
     assert times.pruned.images_per_s == pytest.approx(8 / 2.1e-3)
-    assert second.comparison.speedup == pytest.approx(4.1 / 2.1)
-    assert second.comparison.efficiency == pytest.approx(4.1 / 2.1 / 2)
+    assert second.speed_up.median == pytest.approx(4.1 / 2.1)
+    assert second.efficiency == pytest.approx(4.1 / 2.1 / 2)
     assert dense.line[0] == "trtexec"
     assert (
         f"--loadEngine={engine_path(tmp_path / 'engines', files.dense)}" in dense.line
@@ -191,7 +191,7 @@ def test_the_selection_cost_of_engines(
     selection = measured(files)[0].selection
     assert selection is not None
     assert selection.cost.median == pytest.approx(2.1 / 1.1)
-    assert selection.ceiling.speedup == pytest.approx(4.1 / 1.1)
+    assert selection.ceiling.median == pytest.approx(4.1 / 1.1)
 
 
 def test_the_breakdown_of_engines(

@@ -57,8 +57,8 @@ def test_without_labels_there_is_no_loss_to_tell() -> None:
 
 def undecided(batch: int) -> AtBatch:
     measured = at(batch, 10.0)
-    comparison = replace(measured.comparison, quartiles=(0.98, 1.02))
-    return replace(measured, comparison=comparison)
+    speed_up = replace(measured.speed_up, quartiles=(0.98, 1.02))
+    return replace(measured, speed_up=speed_up)
 
 
 def test_the_batch_of_the_settings_is_first_unless_pruning_does_not_pay() -> None:
