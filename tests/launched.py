@@ -21,9 +21,8 @@ from exporter.jobs.variant import Variant
 from exporter.measure.benchmark import Throughput
 from exporter.processes import processes
 from exporter.training.finetune import _Trainer
-from exporter.tuning import book, search, tune, ways
+from exporter.tuning import book, search, tune
 from exporter.tuning.choice import Timed
-from exporter.tuning.ways import Way
 
 # The command of a plan that is interrupted after its first epoch.
 INTERRUPTED = "interrupted"
@@ -51,11 +50,11 @@ def obey(plan: Path, out: Path) -> None:
 
 
 def _simplified(patch: pytest.MonkeyPatch, times: Path) -> None:
-    """Let `tune` have few ways, on a machine whose time is multiply-adds, and compile nothing.
+    """Let `tune` search on a machine whose time is multiply-adds, and compile nothing.
 
     The file `times` is there while models are timed: by the main process, alone.
     """
-    predict, every = book.predict, ways.ways_of
+    predict = book.predict
 
     def speeds(variants: Mapping[str, Variant], _: Any) -> dict[str, Timed]:
         assert processes().main, "a process times models beside the main one"
@@ -72,17 +71,8 @@ def _simplified(patch: pytest.MonkeyPatch, times: Path) -> None:
         assert not times.exists(), "a process predicts while the main one times models"
         return predict(name, variant, images)
 
-    def few(*given: Any) -> list[Way]:
-        prunes = ((way, way[0].prune) for way in every(*given))
-        return [
-            way
-            for way, one in prunes
-            if one and one.scorer in ("pairs", "fused") and not one.alpha
-        ]
-
     patch.setattr(book, "time_together", speeds)
     patch.setattr(book, "predict", predicted)
-    patch.setattr(tune, "ways_of", few)
     for module in (tune, search):
         patch.setattr(module, "targets_here", lambda *_: (ONNXRUNTIME,))
     patch.setattr(tune, "compile_model", lambda *_, **__: SimpleNamespace(passed=True))

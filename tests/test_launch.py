@@ -80,6 +80,8 @@ def plan(workplace: Workplace, folder: Path, out: Path) -> dict[str, list[str]]:
     images = ("--images", train, "--eval-images", measured, "--json")
     tuned = ("finetune", *workplace.model, *STAR, *images, *QUICK)
     least = (
+        "--method",
+        "star",
         "--max-drop",
         "99",
         "--metric",

@@ -279,8 +279,7 @@ def test_the_first_set_is_compared_with_the_second_alone(
     ((steps, _),) = programs(rtx, deit("matching"), TENSORRT_FP16, tmp_path)
     products = [product_of(step) for step in steps if step.product == "fp32"]
     sizes = [(product.rows, product.columns) for product in products if product]
-    assert len(sizes) == 7
-    assert sizes[:3] == [(98, 98), (178, 178), (80, 80)]
+    assert sizes == [(98, 98), (178, 178), (80, 80)]
 
 
 @pytest.mark.exhaustive
