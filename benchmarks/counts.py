@@ -72,8 +72,14 @@ def log_chances(model: PrunedViT, images: Sequence[tuple[Array, Array]]) -> Arra
     return torch.cat(chances).numpy()
 
 
-def variants(network: Network, share: float, ways: Sequence[str]) -> dict[str, Variant]:
-    """Return each way that reaches this share, as is and, where images are given, refitted as `compile` does."""
+def variants(
+    networks: Sequence[Network], share: float, ways: Sequence[str]
+) -> dict[str, Variant]:
+    """Return each way that reaches this share, as is and, where images are given, refitted as `compile` does.
+
+    The networks differ in the draw of these images: each way is refitted once on each.
+    """
+    network = networks[0]
     planned = {}
     for way in ways:
         method, _, detail = way.partition(":")
@@ -94,7 +100,9 @@ def variants(network: Network, share: float, ways: Sequence[str]) -> dict[str, V
         planned[name] = Variant(network, policy)
         if network.recipe.images.images is not None:
             refits = replace(policy, refit=True)
-            planned[f"{name}, refitted"] = Variant(network, refits)
+            for drawn in networks:
+                seed = drawn.recipe.images.seed
+                planned[f"{name}, refitted, draw {seed}"] = Variant(drawn, refits)
     return planned
 
 
@@ -151,7 +159,10 @@ def main() -> None:
     unlabelled = dict(pair.split("=", 1) for pair in options.refit)
     for model, place in (pair.split("=", 1) for pair in options.images):
         read = Path(unlabelled[model]) if model in unlabelled else None
-        network = Network(Recipe(model=ModelRequest(model), images=Images(images=read)))
+        draws = [Images(images=read, seed=seed) for seed in options.seeds]
+        recipes = [Recipe(model=ModelRequest(model), images=draw) for draw in draws]
+        networks = [Network(recipe) for recipe in recipes]
+        network = networks[0]
         images = loaded(network.vit, Path(place), options.max_images)
         labels = np.concatenate([classes for _, classes in images])
         unpruned = PrunedViT(network.vit, keep_everything(network.vit.spec))
@@ -160,7 +171,7 @@ def main() -> None:
         print(f"\n{model}, {len(labels)} images, dense {top1:.2f} %\n")
         print(HEADER, flush=True)
         for share in options.shares:
-            planned = variants(network, share, options.ways)
+            planned = variants(networks, share, options.ways)
             models = {name: variant.pruned.eval() for name, variant in planned.items()}
             timed = {}
             if options.rounds:
@@ -183,6 +194,8 @@ def _options() -> argparse.Namespace:
     add("--ways", nargs="+", default=ways, metavar=way, help="Ways.")
     refit = "Images to refit each way on, too, without labels."
     add("--refit", default=[], help=refit, **folders)
+    seeds = "Draws of the images to refit on."
+    add("--seeds", nargs="+", type=int, default=[0], help=seeds)
     add("--max-images", type=int, default=2000, help="Images of each folder.")
     add("--rounds", type=int, default=0, help="Timed rounds; 0: no times.")
     return parser.parse_args()
