@@ -20,18 +20,13 @@ reproduce, measure, prepared = (
 )
 TABLES, COLUMNS = reproduce.TABLES, script("papers/tables.py").COLUMNS
 FIGURE_TABLES = script("papers/figures.py").TABLES
-# They train, collect samples of depth, or measure a network of twelve layers.
+# They train or collect samples of depth for seconds.
 LONG = (
     "star-1",
     "star-2",
-    "star-3",
     "star-6",
-    "star-8",
-    "depth-robustness",
-    "depth-samples",
     "depth-models",
-    "depth-recovery",
-    "depth-cost",
+    "depth-samples",
     "depth-observations",
     "depth-tokens",
 )
@@ -59,16 +54,16 @@ def cells_of(shown: str) -> dict[str, list[str]]:
 @pytest.mark.parametrize(
     "name", [also(name) if name in LONG else name for name in TABLES]
 )
-def test_every_number_of_the_bundled_model_stands_in_its_cell(
+def test_every_number_stands_in_its_cell(
     name: str,
-    bundled: Any,
+    place: Any,
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     table = replace(TABLES[name], rows=rows_of(name))
     monkeypatch.setitem(TABLES, name, table)
-    found = cells_of(shown(name, capsys, *flags(bundled)))
-    lab = measure.Lab(bundled, TUNING)
+    found = cells_of(shown(name, capsys, *flags(place)))
+    lab = measure.Lab(place, TUNING)
     assert list(found) == [reproduce._name(row) for row in table.rows]
     for row in table.rows:
         numbers = (
@@ -85,11 +80,11 @@ def test_every_number_of_the_bundled_model_stands_in_its_cell(
 @pytest.mark.parametrize(
     ("name", "panels", "lines"), [also("star-figure-3", 2, 1), ("star-figure-4", 3, 2)]
 )
-def test_every_panel_of_a_figure_of_the_bundled_model_has_its_lines(
+def test_every_panel_of_a_figure_has_its_lines(
     name: str,
     panels: int,
     lines: int,
-    bundled: Any,
+    place: Any,
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -97,8 +92,8 @@ def test_every_panel_of_a_figure_of_the_bundled_model_has_its_lines(
         monkeypatch.setitem(
             FIGURE_TABLES, table, replace(TABLES[table], rows=rows_of(table))
         )
-    path = Path(shown(name, capsys, *flags(bundled), "--models", DEIT_B).strip())
-    assert path == bundled.out / f"{name}.png"
+    path = Path(shown(name, capsys, *flags(place), "--models", DEIT_B).strip())
+    assert path == place.out / f"{name}.png"
     with Image.open(path) as image:
         pixels = np.asarray(image.convert("RGB"))
     assert pixels.shape[0] > 400 and pixels.shape[1] > 400 * panels
