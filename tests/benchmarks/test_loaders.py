@@ -62,8 +62,11 @@ def folder(exported: Callable[..., Path]) -> Path:
     return exported()
 
 
-@pytest.mark.parametrize("dense", [False, True], ids=["pruned", "dense, the owner's"])
-@pytest.mark.parametrize("large", [False, True], ids=["small", "weights beside it"])
+@pytest.mark.parametrize(
+    ("dense", "large"),
+    [(False, True), (True, False)],
+    ids=["pruned, weights beside it", "dense, the owner's"],
+)
 def test_every_loader_gives_the_logits_of_pytorch(
     compare: Any,
     folder: Path,
@@ -158,8 +161,15 @@ def test_tract_runs_these_targets(
     )
 
 
-@pytest.mark.parametrize("target", ["web-fp32", "web-fp16"])
-@pytest.mark.parametrize("method", ["matching", "tome", "star", "a-star"])
+@pytest.mark.parametrize(
+    ("method", "target"),
+    [
+        ("matching", "web-fp32"),
+        ("tome", "web-fp16"),
+        ("star", "web-fp16"),
+        ("a-star", "web-fp32"),
+    ],
+)
 def test_a_file_for_the_web_is_checked_on_webgpu_and_leaves_it_no_node(
     compare: Any,
     exported: Callable[..., Path],
