@@ -8,7 +8,7 @@ second that is most alike; those that are most alike to theirs do. Prefix tokens
 from typing import NamedTuple
 
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Bool, Float, Int, Shaped
 from torch import Tensor
 from torch.nn import functional as F
 
@@ -174,14 +174,9 @@ def pair_tokens(
     next_best = best - WIDEST_GAP
     if alike.shape[2] > 1:
         next_best = alike.topk(2, dim=-1).values[..., 1]
-    places, joined = sets.by_patch, sets.second
-    score = (-best[:, places]).index_fill(1, joined, PAIR_SCORE)
-    return (
-        index,
-        into,
-        score,
-        (best - next_best)[:, places].scatter(1, index, WIDEST_GAP),
-    )
+    score = _spread(-best, sets, PAIR_SCORE)
+    gap = _spread(best - next_best, sets, WIDEST_GAP)
+    return index, into, score, gap.scatter(1, index, WIDEST_GAP)
 
 
 def pairs(
@@ -196,11 +191,10 @@ def pairs(
 
 
 class _Sets(NamedTuple):
-    """The patches of both sets, ascending, and the place of each patch in the first set, or any in the second."""
+    """The patches of both sets, ascending."""
 
     first: Int[Tensor, " a"]
     second: Int[Tensor, " b"]
-    by_patch: Int[Tensor, " n"]
 
 
 def _pairs(
@@ -208,32 +202,44 @@ def _pairs(
 ) -> tuple[Float[Tensor, "b first second"], _Sets]:
     """Return how alike the patches of both sets are."""
     patches = directions(key, prefix)
-    places = torch.arange(patches.shape[1], device=key.device)
-    chosen = joined_patches(patches.shape[1], kept, prefix)
-    second = places[chosen.start :: chosen.step]
-    joins = torch.ones_like(places).index_fill(0, second, 0)
-    # Not by a mask, whose result has a size that a compiler does not know.
-    first = joins.argsort(descending=True, stable=True)[: len(places) - len(chosen)]
+    sets = _sets(patches.shape[1], kept, prefix, key.device)
+    first, second = sets.first, sets.second
     alike = patches[:, first] @ patches[:, second].transpose(1, 2)
     if sizes is not None:
         weight = sizes[:, prefix:].float().sqrt().sqrt()
         alike = (alike - 1.0) * weight[:, first, None] * weight[:, None, second]
-    return alike, _Sets(first, second, (joins.cumsum(0) - 1).clamp(min=0))
+    return alike, sets
+
+
+def _sets(patches: int, kept: int, prefix: int, device: torch.device) -> _Sets:
+    second = joined_patches(patches, kept, prefix)
+    start, step = second.start, second.step
+    # Between two of the second set lie step − 1 of the first.
+    place = torch.arange(patches - len(second), device=device)
+    before = (place + (step - 1 - start)) // (step - 1)
+    return _Sets(place + before, torch.arange(start, patches, step, device=device))
 
 
 def _joined(
     alike: Tensor, sets: _Sets, kept: int
 ) -> tuple[Int[Tensor, "b k"], Int[Tensor, "b n"], Float[Tensor, "b first"]]:
     """Return the survivors, the survivor that each patch joins, and how alike the first set is to its partners."""
-    partner = alike.argmax(dim=-1)
-    best = alike.gather(2, partner.unsqueeze(-1)).squeeze(-1)
+    best, partner = alike.max(dim=-1)
     staying = kept - alike.shape[2]
     batch, places = alike.shape[0], torch.arange(kept, device=alike.device)
     stay = keep_top_k(-best, staying)
     index = torch.cat([sets.first[stay], sets.second.expand(batch, -1)], dim=1)
-    # Entries of the second set are overwritten.
-    into = partner[:, sets.by_patch] + staying
+    into = _spread(partner + staying, sets, 0.0)
     return index, into.scatter(1, index, places.expand(batch, -1)), best
+
+
+def _spread(
+    values: Shaped[Tensor, "b first"], sets: _Sets, others: float
+) -> Shaped[Tensor, "b n"]:
+    """Return the values of the first set by patch; those of the second are `others`."""
+    batch, patches = values.shape[0], len(sets.first) + len(sets.second)
+    spread = values.new_full((batch, patches), others)
+    return spread.scatter(1, sets.first.expand(batch, -1), values)
 
 
 @pair_tokens.register_fake
