@@ -24,9 +24,9 @@ from exporter.core.base.errors import RecipeError
 from exporter.core.base.records import Pair
 from exporter.core.base.targets import ONNXRUNTIME_CPU
 from exporter.engines.choice import RunSettings
-from exporter.engines.gpu import Clocks
 from exporter.measure.batch_sweep import AtBatch, BenchSettings
 from exporter.measure.benchmark import EngineRuns, Ratio, Throughput
+from exporter.report.engine_words import clock_words
 from exporter.report.words import headline, milliseconds, sentence
 from exporter.serve.bench import Bench, bench
 from exporter.serve.export_folder import (
@@ -194,17 +194,6 @@ def _outcome_line(at: AtBatch) -> str:
         f"efficiency {at.efficiency:.2f} (1: time falls as the multiply-adds do)"
     )
     return f"batch {at.batch}: {efficiency}"
-
-
-def clock_words(clocks: Clocks) -> str:
-    """Return the clocks in one line, with what held them down."""
-    if not clocks.samples:
-        return "unknown"
-    sm = f"SM {clocks.sm_mhz:g} MHz (at least {clocks.least_sm_mhz:g}) of {clocks.most_sm_mhz:g}"
-    words = f"{sm}, memory {clocks.memory_mhz:g} MHz, {clocks.power_w:g} W, {clocks.temperature_c:g} °C"
-    if clocks.slowed_by:
-        return f"{words}, slowed by {' and '.join(clocks.slowed_by)}"
-    return words
 
 
 def _runs_of(at: AtBatch) -> Iterator[tuple[str, EngineRuns]]:

@@ -12,10 +12,10 @@ from exporter.cli.output import RichStages, print_json, print_lines
 from exporter.cli.setting_flags import add_flags, from_flags
 from exporter.core.base.canonical_json import to_json
 from exporter.core.base.errors import RecipeError
-from exporter.engines.audit import explain_audit
 from exporter.engines.manifest import EngineManifest
 from exporter.engines.plugin_library import plugin_command, write_source
 from exporter.engines.settings import BuildSettings
+from exporter.report.engine_words import explain_audit
 
 EXAMPLES = (
     "star-export build build/digits",

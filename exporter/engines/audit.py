@@ -145,39 +145,6 @@ def _excess_memory(result: Audit, dense: Audit | None) -> tuple[str, ...]:
     )
 
 
-def explain_audit(result: Audit) -> list[str]:
-    """Format the audit as lines of text."""
-    written = ", ".join(f"{count} × {dtype}" for dtype, count in result.written.items())
-    lines = [
-        f"{result.layers} layers, outputs: {written}",
-        f"{result.fused_kernels} fused attention kernels",
-    ]
-    if result.products:
-        products = ", ".join(
-            f"{count} × {dtype}" for dtype, count in result.products.items()
-        )
-        lines.append(f"matrix products: {products}")
-    if result.moves is not None:
-        lines.append(f"layers that only convert or copy: {result.moves}")
-    if result.selection:
-        counts = ", ".join(
-            f"{count} in {layer}" for layer, count in result.selection.items()
-        )
-        lines.append(f"layers of the selection, by pruning layer: {counts}")
-    if result.memory_bytes is not None:
-        lines.append(
-            f"memory of the activations: {result.memory_bytes / 2**20:.1f} MiB"
-        )
-    for gpu, milliseconds in result.estimated_ms.items():
-        lines.append(f"estimated, not measured: {milliseconds:.2f} ms on {gpu}")
-    lines += [f"not quantized: {product}" for product in result.unkept]
-    for attention in result.blocks:
-        if not attention.fused:
-            parts = ", ".join(attention.parts) or "no layer that names its nodes"
-            lines.append(f"block {attention.block}: attention is not fused: {parts}")
-    return lines
-
-
 def _block(layers: Iterable[EngineLayer], block: int) -> BlockAttention:
     nodes = {f"{context_name(block)}/{part}" for part in _PARTS}
     touching = [layer for layer in layers if layer.nodes & nodes]

@@ -8,8 +8,9 @@ import pytest
 
 from exporter.core.base.errors import ArtefactError
 from exporter.core.base.targets import TENSORRT
-from exporter.engines.audit import audit, broken_promises, explain_audit
+from exporter.engines.audit import audit, broken_promises
 from exporter.engines.layers import UNSTATED, layers_path, read_layers, saved_layers
+from exporter.report.engine_words import explain_audit
 
 DYNAMIC = {"Format/Datatype": "N/A due to dynamic shapes"}
 
