@@ -1,16 +1,12 @@
-"""Calibrate: stream the images once, in order, and sum up their scores; or resize what was measured."""
+"""Calibrate: stream the images once, in order, and sum up their scores."""
 
 import logging
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import torch
-from jaxtyping import Float64
 from numpy.typing import NDArray
-from torch import Tensor
-from torch.nn import functional as F
 
 from exporter.calibration.backward import explainable, explained_outputs
 from exporter.calibration.importance import scores_of_image
@@ -34,58 +30,11 @@ from exporter.calibration.trace import in_dtype
 from exporter.core.base.errors import CalibrationError, ImageError
 from exporter.core.base.files import writable_file, writable_folder
 from exporter.core.base.machine import job_identity
-from exporter.core.base.records import ModelSpec, normalise
+from exporter.core.base.records import normalise
 from exporter.core.base.vocabulary import OutputKind
 from exporter.core.vit.protocol import PrunableViT
 from exporter.data.images import ImageFolder, dataset_sha256
 from exporter.processes import processes
-
-
-def resized_to(calibration: Calibration, spec: ModelSpec) -> Calibration:
-    """Return the calibration for this model's input size; the same object where the size is the same.
-
-    Scores are interpolated, ACS is kept, and so is the crop: both grids cover the same part of the image. The
-    weights can no longer be compared, since a position embedding that is resampled for another grid changes their
-    hash; name and depth are compared instead.
-    """
-    record = calibration.record
-    if (
-        record.grid == spec.grid
-        and record.preprocessing.input_size == spec.preprocessing.input_size
-    ):
-        return calibration
-    if record.model != spec.name or len(calibration.acs) != spec.depth:
-        got = f"{len(calibration.acs)} layers of {record.model}"
-        raise CalibrationError(
-            "calibration",
-            got,
-            f"{spec.depth} layers of {spec.name} at another input size",
-        )
-    inter = calibration.inter
-    if inter is not None:
-        inter = resize_scores(
-            torch.from_numpy(np.array(inter)), record.grid, spec.grid
-        ).numpy()
-    size = replace(record.preprocessing, input_size=spec.preprocessing.input_size)
-    moved = replace(record, grid=spec.grid, preprocessing=size, weights_sha256="")
-    return Calibration(moved, calibration.acs, inter, calibration.overlap)
-
-
-def resize_scores(
-    scores: Float64[Tensor, "layers patches"],
-    grid: tuple[int, int],
-    to: tuple[int, int],
-) -> Float64[Tensor, "layers others"]:
-    """Interpolate scores from one grid of patches to another; bilinear, and averaged where the grid gets coarser.
-
-    Both grids cover the whole image. Positive scores stay positive, and constant ones constant. Grids are
-    rows and columns of patches, which the scores of a layer have row by row.
-    """
-    maps = scores.unflatten(-1, grid).unsqueeze(1)
-    return F.interpolate(
-        maps, size=to, mode="bilinear", align_corners=False, antialias=True
-    ).flatten(1)
-
 
 logger = logging.getLogger(__name__)
 

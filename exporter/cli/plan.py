@@ -105,8 +105,7 @@ def _listed(recipe: Recipe) -> "Start | None":
     from exporter.models.listed import listed
 
     answer = listed(recipe.model)
-    # PyTorch resamples a calibration of another size.
-    if answer is None or answer.spec is None or recipe.prune.interpolate:
+    if answer is None or answer.spec is None:
         return None
     spec, file = answer.spec, recipe.prune.calibration
 

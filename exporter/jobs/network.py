@@ -97,8 +97,8 @@ class Network:
     @property
     def has_calibration(self) -> bool:
         """Whether a calibration is given."""
-        restored = None if self.restored is None else self.restored.calibration
-        return restored is not None or self.recipe.prune.calibration is not None
+        is_given = self.recipe.prune.calibration is not None
+        return is_given or self._trained_with is not None
 
     @property
     def on_noise(self) -> bool:
@@ -183,21 +183,14 @@ class Network:
         self, spec: ModelSpec, weights_sha256: str = ""
     ) -> Calibration | None:
         """Read the given calibration; weights are not compared if the hash is ""."""
-        if self._trained_with is not None:
+        calibration, file = self._trained_with, self.recipe.prune.calibration
+        if calibration is not None:
             # It was measured with the weights before they were trained further.
-            check_calibration(self._trained_with, spec, "")
-            return self._trained_with
-        prune = self.recipe.prune
-        if prune.calibration is None:
-            return None
-        calibration = load_calibration(prune.calibration)
-        if prune.interpolate:
-            from exporter.calibration.calibrate import resized_to  # noqa: PLC0415
-
-            resized = resized_to(calibration, spec)
-            weights_sha256 = weights_sha256 if resized is calibration else ""
-            calibration = resized
-        check_calibration(calibration, spec, weights_sha256)
+            weights_sha256 = ""
+        elif file is not None:
+            calibration = load_calibration(file)
+        if calibration is not None:
+            check_calibration(calibration, spec, weights_sha256)
         return calibration
 
     @property

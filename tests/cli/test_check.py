@@ -7,7 +7,7 @@ import numpy as np
 import onnx
 import pytest
 
-from tests.commands import BRIEF, Command, Workplace, files_of, recipe_file
+from tests.commands import BRIEF, Command, Workplace, files_of
 
 
 @pytest.mark.ort
@@ -49,26 +49,3 @@ def test_another_models_file_fails_with_1(
         "--json",
     )
     assert (outcome.code, outcome.json["passed"]) == (1, False)
-
-
-@pytest.mark.ort
-def test_a_wide_input_takes_the_calibration_of_a_square_one(
-    star_export: Command, workplace: Workplace, calibration: Path, tmp_path: Path
-) -> None:
-    images = ["--images", workplace.images]
-    wide = [*workplace.model, "img_size=(16,48)"]
-    given = [
-        "--calibration",
-        calibration,
-        *recipe_file(tmp_path, interpolate=True, check_images=4),
-    ]
-    schedule, onnx = tmp_path / "s.json", tmp_path / "m.onnx"
-    assert (
-        star_export("plan", *wide, *given, "--rho", "0.6", "--out", schedule).code == 0
-    )
-    assert (
-        star_export("export", *wide, *given, "--schedule", schedule, "--out", onnx).code
-        == 0
-    )
-    checked = star_export("check", *wide, *given, *images, "--onnx", onnx)
-    assert checked.code == 0, checked.out

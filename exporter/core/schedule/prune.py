@@ -127,8 +127,3 @@ class Prune(Settings):
         "An existing calibration file, used instead of a new calibration.",
         group="how to prune",
     )
-    interpolate: bool = option(
-        False,
-        "Accept a calibration for another input size, and interpolate its scores.",
-        flag=False,
-    )
