@@ -1,7 +1,6 @@
 """Take a module of the caller's: a copy of it with plain layers, and one line for whatever is wrong with that copy.
 
-A layer is taken for linear, or for the convolution of patches, if its function is: a wrapper with a branch of low
-rank, a mask, a parametrization.
+A layer is taken for linear if its function is: a wrapper with a branch of low rank, a mask, a parametrization.
 """
 
 import math
@@ -9,7 +8,6 @@ import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from copy import deepcopy
-from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -18,7 +16,6 @@ from torch.nn.utils import parametrize, prune
 from exporter.core.base.errors import CheckpointError, ModelError, UserError, reason_of
 from exporter.core.vit.protocol import PrunableViT
 from exporter.models.border import LIBRARIES, ROUNDED_WITHIN, check_border
-from exporter.models.huggingface.instances import is_instance
 from exporter.models.weights import check_finite
 
 EXPECTED = "a module of parameters and of layers as their libraries have them"
@@ -26,7 +23,6 @@ MERGE = (
     "merge what is added to its layers first, e.g. merge_and_unload() of adapters; or write an "
     "adapter: docs/models.md"
 )
-UNLIKE = "merge it, and compare what the model gives before and after; or write an adapter: docs/models.md"
 # What Python and PyTorch say where an attribute is missing.
 LACKS = re.compile(r"'(\w+)' object has no attribute '(\w+)'")
 SEED = 0
@@ -79,12 +75,11 @@ def with_plain_layers(model: nn.Module, name: str) -> nn.Module:
     """Return a copy whose masked, parametrized and wrapped layers are plain ones; the model itself if all are.
 
     Raises:
-        ModelError: A weight is computed from other tensors in another way, or a model of Hugging Face's library,
-            which becomes timm's, embeds patches otherwise than by a convolution.
+        ModelError: A weight is computed from other tensors in another way.
     """
     with in_one_line(model, name):
         plain = deepcopy(model)
-        changes = (_remove_masks(plain), _merge_wrapped(plain, name))
+        changes = (_remove_masks(plain), _merge_wrapped(plain))
     for place, module in plain.named_modules():
         if _computes_weight(module):
             got = f"{place}.weight, a tensor that is computed from others"
@@ -106,31 +101,20 @@ def _remove_masks(model: nn.Module) -> bool:
     return bool(masks)
 
 
-def _merge_wrapped(model: nn.Module, name: str) -> bool:
+def _merge_wrapped(model: nn.Module) -> bool:
     """Put plain layers in the place of those that wrap or compute others; return whether there are any."""
-    is_merged, settled = False, list[str]()
+    merged = list[str]()
     for place, module in [*model.named_modules(remove_duplicate=False)]:
-        is_within = place.startswith(tuple(f"{wrapper}." for wrapper in settled))
-        if not place or is_within or not _may_be_wrapped(module):
+        is_within = place.startswith(tuple(f"{wrapper}." for wrapper in merged))
+        # Layers of libraries are what they seem.
+        may_be_wrapped = _is_foreign(module) or _computes_weight(module)
+        if not place or is_within or not may_be_wrapped:
             continue
-        layer, is_kernel = _merged(module), _is_kernel(module)
+        layer = _merged(module)
         if layer is not None:
             model.set_submodule(place, layer)
-            is_merged = True
-        elif is_kernel and any(map(is_instance, model.modules())):
-            got = (
-                f"{place}, a {type(module).__name__} that is no convolution of patches"
-            )
-            raise ModelError(name, got, "one that is", UNLIKE)
-        # What is in the wrapper of a kernel takes images, not tokens.
-        if layer is not None or is_kernel:
-            settled.append(place)
-    return is_merged
-
-
-def _may_be_wrapped(module: nn.Module) -> bool:
-    """Whether a module is of no library, or computes its weight; libraries' other layers are what they seem."""
-    return _is_foreign(module) or _computes_weight(module)
+            merged.append(place)
+    return bool(merged)
 
 
 def _is_foreign(module: nn.Module) -> bool:
@@ -143,45 +127,23 @@ def _computes_weight(module: nn.Module) -> bool:
     )
 
 
-def _layers(module: nn.Module) -> list[nn.Linear | nn.Conv2d]:
-    return [
-        layer for layer in module.modules() if isinstance(layer, nn.Linear | nn.Conv2d)
-    ]
-
-
-def _is_kernel(module: nn.Module) -> bool:
-    """Whether a module is a convolution, or has no other layers."""
-    layers = _layers(module)
-    return bool(layers) and all(isinstance(layer, nn.Conv2d) for layer in layers)
-
-
-def _input_shapes(module: nn.Module) -> tuple[tuple[int, ...], ...]:
-    """Return the shape of what a module takes of one token or patch, and of several; nothing if it is not known."""
-    layers = _layers(module)
-    if _is_kernel(module):
-        kernel: Any = layers[0]
-        channels, (height, width) = kernel.in_channels, kernel.kernel_size
-        return (channels, height, width), (channels, 2 * height, 2 * width)
-    linears = [layer for layer in layers if isinstance(layer, nn.Linear)]
-    channels = getattr(module, "in_features", linears and linears[0].in_features)
-    return ((1, channels), (2, channels)) if isinstance(channels, int) else ()
-
-
-def _merged(module: nn.Module) -> nn.Linear | nn.Conv2d | None:
-    """Return the layer that computes the same; None if it is neither linear nor a convolution of patches."""
-    like, shapes = next(module.parameters(), None), _input_shapes(module)
-    if like is None or not shapes:
+def _merged(module: nn.Module) -> nn.Linear | None:
+    """Return the linear layer that computes the same; None if there is none."""
+    like = next(module.parameters(), None)
+    inner = [layer for layer in module.modules() if isinstance(layer, nn.Linear)]
+    channels = getattr(module, "in_features", inner and inner[0].in_features)
+    if like is None or not isinstance(channels, int):
         return None
-    count = math.prod(shapes[0])
-    units = torch.eye(count).reshape(count, *shapes[0]).to(like)
-    generator = torch.Generator().manual_seed(SEED)
+    # The first axis is the batch, the second that of tokens.
+    units = torch.eye(channels).unsqueeze(1).to(like)
     largest = min(LARGEST, torch.finfo(like.dtype).max ** 0.4)
-    noise = torch.randn(SCALES, *shapes[1], generator=generator)
-    scales = torch.logspace(0, math.log10(largest), SCALES)
-    noise = (scales.reshape(SCALES, *[1] * len(shapes[1])) * noise).to(like)
+    scales = torch.logspace(0, math.log10(largest), SCALES).reshape(SCALES, 1, 1)
+    generator = torch.Generator().manual_seed(SEED)
+    noise = scales * torch.randn(SCALES, 2, channels, generator=generator)
+    noise = noise.to(like)
     try:
         bias = module(torch.zeros_like(units[:1])).flatten()
-        weight = module(units).reshape(count, len(bias)) - bias
+        weight = module(units).reshape(channels, len(bias)) - bias
         expected = module(noise)
     except Exception:  # of a module that takes something else
         return None
@@ -194,19 +156,14 @@ def _merged(module: nn.Module) -> nn.Linear | nn.Conv2d | None:
     return plain.eval() if (difference <= allowed).all() else None
 
 
-def _plain(module: nn.Module, weight: Tensor, bias: Tensor) -> nn.Linear | nn.Conv2d:
+def _plain(module: nn.Module, weight: Tensor, bias: Tensor) -> nn.Linear:
     """Return the layer of a weight, [inputs, outputs], trained where a part of the module is."""
     names = [place.rpartition(".")[2] for place, _ in module.named_parameters()]
     has_bias = "bias" in names or bool(bias.any())
-    inputs, outputs = weight.shape
-    plain: nn.Linear | nn.Conv2d = nn.Linear(inputs, outputs, bias=has_bias)
-    if _is_kernel(module):
-        channels, height, width = _input_shapes(module)[0]
-        size = (height, width)
-        plain = nn.Conv2d(channels, outputs, size, stride=size, bias=has_bias)
+    plain = nn.Linear(*weight.shape, bias=has_bias)
     plain.requires_grad_(any(own.requires_grad for own in module.parameters()))
-    plain.weight.copy_(weight.T.reshape(plain.weight.shape))
-    if plain.bias is not None:
+    plain.weight.copy_(weight.T)
+    if has_bias:
         plain.bias.copy_(bias)
     return plain
 
