@@ -59,8 +59,7 @@ class ModelRequest(Settings):
     )
     text_embeddings: GivenPath = option(
         None,
-        "Text embeddings and names of classes (.npz, .safetensors), to use an image tower as a zero-shot "
-        "classifier.",
+        "Text embeddings and names of classes (.npz), to use an image tower as a zero-shot classifier.",
         flag=False,
     )
     device: str = option("cpu", "PyTorch device, e.g. cpu or cuda.", group="model")

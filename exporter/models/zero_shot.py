@@ -6,26 +6,22 @@ order, and the projection and the products with the texts are one linear layer.
 """
 
 import copy
-import json
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-from safetensors import SafetensorError, safe_open
 from timm.models.eva import Eva
 from timm.models.vision_transformer import VisionTransformer
 from torch import Tensor, nn
 
 from exporter.core.base.errors import CheckpointError, ModelError, reason_of
-from exporter.core.base.files import regular
 from exporter.core.base.npz import read_arrays
 from exporter.core.base.vocabulary import OutputKind
 from exporter.core.vit.timm_adapters import outputs_of
 
-EXPECTED = "embeddings [classes, channels], and as many names: .npz, or .safetensors with names in its metadata"
-UNREADABLE = (OSError, ValueError, KeyError, TypeError, SafetensorError)
+EXPECTED = "embeddings [classes, channels], and as many names, in an .npz"
 
 
 @dataclass(frozen=True, eq=False)
@@ -39,16 +35,14 @@ class TextEmbeddings:
 def read_text_embeddings(path: Path) -> TextEmbeddings:
     """Read a file of text embeddings; classes are sorted by name, which is the order of folders of images.
 
-    An .npz file has the arrays `embeddings` and `names`. A .safetensors file has the tensor `embeddings`, and under
-    `names` in its metadata a JSON list.
+    It is an .npz with the arrays `embeddings` and `names`.
     """
     try:
-        values, names = (
-            _safetensors(path) if path.suffix == ".safetensors" else _npz(path)
-        )
+        arrays = read_arrays(path)
+        values, names = arrays["embeddings"], [*map(str, arrays["names"].tolist())]
         fits = values.ndim == 2 and len(names) == len(set(names)) == len(values) > 1
         values = values.astype(np.float64)
-    except UNREADABLE as error:
+    except (ValueError, KeyError, TypeError) as error:
         raise CheckpointError(path, reason_of(error), EXPECTED) from None
     lengths = np.linalg.norm(values, axis=-1, keepdims=True) if fits else values
     if not fits or not np.isfinite(lengths).all() or not (lengths > 0).all():
@@ -100,14 +94,3 @@ def _folded(head: nn.Module, texts: Tensor, like: Tensor) -> nn.Linear:
     folded.weight.copy_(weight)
     folded.bias.copy_(bias)
     return folded
-
-
-def _npz(path: Path) -> tuple[np.ndarray, list[str]]:
-    arrays = read_arrays(path)
-    return arrays["embeddings"], [str(name) for name in arrays["names"].tolist()]
-
-
-def _safetensors(path: Path) -> tuple[np.ndarray, list[str]]:
-    with safe_open(regular(path), framework="numpy") as file:
-        names = json.loads((file.metadata() or {})["names"])
-        return file.get_tensor("embeddings"), [str(name) for name in names]
