@@ -50,7 +50,6 @@ from exporter.models.provenance import warn_once
 from exporter.models.training_record import NAMES
 
 ADAPTER_CONFIG = "adapter_config.json"
-UNKNOWN = "it is not known whether an adapter belongs to these weights"
 ADAPTER = "an adapter of PEFT that is not merged"
 # What may have an image processor, and the text that tells that it has one.
 PROCESSOR_FILES = {
@@ -166,7 +165,6 @@ class Repository:
     def _model(self) -> nn.Module:
         """Return the library's own model in fp32, all of whose weights are in the files; no code in them is run."""
         kind_of(self.config, self.root)
-        ask_for_adapter(self.root)
         # Of a parent, the weights below the tower's place are the tower's.
         places = {rf"^(?:.*\.)?{re.escape(self.part)}\.": ""} if self.part else None
         model, report = self._load(
@@ -283,22 +281,6 @@ def require_whole(root: str) -> None:
         raise ModelError(root, ADAPTER, "the weights of a whole model", hint)
 
 
-def ask_for_adapter(root: str) -> None:
-    """Ask the hub whether a cached id has an adapter, unless the cache knows; log one line if neither does.
-
-    What it answers is cached. Asked of the revision in the cache, it does not move that one.
-    """
-    config = None if _is_folder(root) else try_to_load_from_cache(root, CONFIG)
-    if not isinstance(config, str) or not _is_unknown(root, ADAPTER_CONFIG):
-        return
-    commit = Path(config).parent.name
-    with hub_or_cache(), suppress(EntryNotFoundError, HfHubHTTPError):
-        hf_hub_download(root, ADAPTER_CONFIG, revision=commit)
-    require_whole(root)
-    if _is_unknown(root, ADAPTER_CONFIG):
-        warn_once(f"{root}: read from the cache, without the hub, {UNKNOWN}")
-
-
 def _is_folder(root: str) -> bool:
     return has_file(root, CONFIG)
 
@@ -308,11 +290,6 @@ def _is_cached(root: str, name: str) -> bool:
     with suppress(ValueError):
         return isinstance(try_to_load_from_cache(root, name), str)
     return False
-
-
-def _is_unknown(root: str, name: str) -> bool:
-    """Whether the cache knows neither a file nor that there is none."""
-    return try_to_load_from_cache(root, name) is None
 
 
 def _library() -> Any:

@@ -33,7 +33,6 @@ from exporter.models.huggingface import repository
 from exporter.models.huggingface.repository import repository_of
 from exporter.models.identity import Identity
 from exporter.models.networks import Source, create, identity_of, source_of
-from exporter.models.provenance import warn_once
 from exporter.models.registry import describe, load
 from exporter.models.request import ModelRequest
 from tests.models.huggingface.saved import KINDS, answer, make, save
@@ -489,60 +488,6 @@ def test_what_the_hub_alone_knows_of_an_adapter_is_asked(
     monkeypatch.setattr(repository, "hf_hub_download", downloaded)
     with pytest.raises(ModelError, match=r"an adapter of PEFT .*merge_and_unload"):
         describe(ModelRequest("someone/clip-tiny"))
-
-
-UNKNOWN = "it is not known whether an adapter belongs to these weights"
-
-
-@pytest.mark.parametrize("has_adapter", [True, False])
-def test_of_a_cached_id_the_hub_is_asked_once_for_an_adapter(
-    cache: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    caplog: pytest.LogCaptureFixture,
-    has_adapter: bool,
-) -> None:
-    """Of the revision in the cache, which stays the one that is read."""
-    saved(cache, "vit")
-    known_absent(cache, *repository.PROCESSOR_FILES)
-    asked = []
-
-    def downloaded(root: str, name: str, revision: str) -> None:
-        asked.append((root, name, revision))
-        if has_adapter:
-            (cache / name).write_text("{}")
-        known_absent(cache, *() if has_adapter else (name,))
-
-    monkeypatch.setattr(repository, "hf_hub_download", downloaded)
-    for _ in range(2):
-        if has_adapter:
-            with pytest.raises(ModelError, match="an adapter of PEFT"):
-                load(ModelRequest("someone/clip-tiny"))
-        else:
-            load(ModelRequest("someone/clip-tiny"))
-    assert asked == [("someone/clip-tiny", "adapter_config.json", cache.name)]
-    assert UNKNOWN not in caplog.text
-
-
-def test_without_the_hub_a_line_says_once_that_an_adapter_is_not_known(
-    cache: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    warn_once.cache_clear()
-    saved(cache, "vit")
-    known_absent(cache, *repository.PROCESSOR_FILES)
-    for _ in range(2):
-        load(ModelRequest("someone/clip-tiny"))
-    assert [line for line in caplog.messages if UNKNOWN in line] == [
-        f"someone/clip-tiny: read from the cache, without the hub, {UNKNOWN}"
-    ]
-
-
-def test_of_a_folder_nothing_is_asked(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    saved(tmp_path / "mine", "vit")
-    monkeypatch.setattr(repository, "hf_hub_download", None)
-    load(ModelRequest(str(tmp_path / "mine")))
-    assert UNKNOWN not in caplog.text
 
 
 @pytest.mark.parametrize("key", ["num_heads", "img_size", "image_mean", "global_pool"])
