@@ -276,20 +276,16 @@ def require_whole(root: str) -> None:
 
     The library puts it into the weights where PEFT is installed, and leaves it out where not.
     """
-    if has_file(root, ADAPTER_CONFIG) or _is_cached(root, ADAPTER_CONFIG):
+    is_cached = False
+    with suppress(ValueError):  # the name may be no id of the hub's
+        is_cached = isinstance(try_to_load_from_cache(root, ADAPTER_CONFIG), str)
+    if is_cached or has_file(root, ADAPTER_CONFIG):
         hint = "merge first: model.merge_and_unload(), then save_pretrained() to another folder"
         raise ModelError(root, ADAPTER, "the weights of a whole model", hint)
 
 
 def _is_folder(root: str) -> bool:
     return has_file(root, CONFIG)
-
-
-def _is_cached(root: str, name: str) -> bool:
-    # The name may be no id of the hub's.
-    with suppress(ValueError):
-        return isinstance(try_to_load_from_cache(root, name), str)
-    return False
 
 
 def _library() -> Any:
