@@ -30,24 +30,21 @@ WRAPPED = re.compile(
 # Counters that `AveragedModel` and thop leave among the weights.
 COUNTERS = re.compile(r"(?:^|\.)(?:n_averaged|total_ops|total_params)$")
 
-# Parts of a shared prefix that are removed.
-DEEPEST = 16
-
-# Where the files that are converted have their positions, in how many dimensions, and the kernel of their patches.
+# Where the files that are converted have their positions, and the kernel of their patches.
 # RADIO's positions are not among them: its own code resamples them for every size.
 PLACES = {
-    "pos_embed": (3, "patch_embed.proj.weight"),
-    "visual.trunk.pos_embed": (3, "visual.trunk.patch_embed.proj.weight"),
-    "trunk.pos_embed": (3, "trunk.patch_embed.proj.weight"),
-    "visual.pos_embed": (3, "visual.patch_embed.proj.weight"),
-    "visual.positional_embedding": (2, "visual.conv1.weight"),
-    "positional_embedding": (2, "conv1.weight"),
-    "vision_encoder.pos_embed": (3, "vision_encoder.patch_embed.proj.weight"),
-    "preprocessor.pos_embed": (3, "preprocessor.patchifier.proj.weight"),
-    "beit3.encoder.embed_positions.A.weight": (2, "beit3.vision_embed.proj.weight"),
-    "encoder.pos_embedding": (3, "conv_proj.weight"),
+    "pos_embed": "patch_embed.proj.weight",
+    "visual.trunk.pos_embed": "visual.trunk.patch_embed.proj.weight",
+    "trunk.pos_embed": "trunk.patch_embed.proj.weight",
+    "visual.pos_embed": "visual.patch_embed.proj.weight",
+    "visual.positional_embedding": "visual.conv1.weight",
+    "positional_embedding": "conv1.weight",
+    "vision_encoder.pos_embed": "vision_encoder.patch_embed.proj.weight",
+    "preprocessor.pos_embed": "preprocessor.patchifier.proj.weight",
+    "beit3.encoder.embed_positions.A.weight": "beit3.vision_embed.proj.weight",
+    "encoder.pos_embedding": "conv_proj.weight",
 }
-KERNELS = tuple(kernel for _, kernel in PLACES.values())
+KERNELS = tuple(PLACES.values())
 # Positions in front of those that the network has too, by a key that tells of them.
 MORE_POSITIONS = {"register_tokens": 1, "beit3.encoder.embed_positions.A.weight": 2}
 # A head of one linear layer: timm's, torchvision's, or its owner's, alone or at a place of a Sequential.
@@ -58,14 +55,14 @@ TOWERS = ("class_embedding", "trunk.pos_embed")
 
 @dataclass(frozen=True)
 class Size:
-    """A grid of patches, None where nothing tells, the pixels of each patch, and of the image: (rows, columns)."""
+    """A grid of patches, () where nothing tells, the pixels of each patch, and of the image: (rows, columns)."""
 
-    grid: tuple[int, ...] | None
+    grid: tuple[int, ...]
     patch: tuple[int, ...]
     pixels: tuple[int, ...]
 
     def __str__(self) -> str:
-        grid = "" if self.grid is None else f"{_by(self.grid)} "
+        grid = f"{_by(self.grid)} " if self.grid else ""
         return f"{grid}patches of {_by(self.patch)} pixels"
 
     def arguments(self, names: Sequence[str]) -> str:
@@ -84,23 +81,18 @@ def own_part(
     A prefix that all weights share carries no information, and is removed. Of the weights of a larger module,
     the network's are taken, and one line is logged of the others. Keys of other forms stay as they are.
     """
-    weights = _unwrapped(state, keys)
+    known = {*keys, *PLACES, *KERNELS}
+    weights = without_shared_prefix(_unwrapped(state, keys), known)
     matches = _prefixes(weights, keys)
     complete = sorted(prefix for prefix, count in matches.items() if count == len(keys))
-    if "" in complete:
-        return weights
-    if len(complete) > 1:
+    if len(complete) > 1 and "" not in complete:
         got = f"weights of this model below {' and below '.join(complete)}"
         hint = "save the state_dict() of one of them alone"
         raise CheckpointError(source, got, "one set of them", hint)
-    if complete:
-        return _below(complete[0], weights, source)
-    weights = without_shared_prefix(weights, {*keys, *PLACES, *KERNELS})
-    matches = _prefixes(weights, keys)
     # Of as many matches, those without a prefix come first.
     prefix = max(matches, key=lambda prefix: (matches[prefix], not prefix), default="")
     is_official = not PLACES.keys().isdisjoint(weights)
-    if is_official or 2 * matches[prefix] < len(keys):
+    if not complete and (is_official or 2 * matches[prefix] < len(keys)):
         return weights
     return _below(prefix, weights, source)
 
@@ -141,9 +133,7 @@ def without_shared_prefix(
 ) -> dict[str, Tensor]:
     """Return the weights without the first parts of keys that all of them share, until a key is a known one."""
     weights = dict(state)
-    for _ in range(DEEPEST):
-        if not weights or not weights.keys().isdisjoint(known):
-            break
+    while weights and weights.keys().isdisjoint(known):
         prefix = next(iter(weights)).partition(".")[0] + "."
         if not all(key.startswith(prefix) for key in weights):
             break
@@ -168,7 +158,7 @@ def check_size(
     is_fixed = isinstance(model, TorchvisionNetwork)  # nothing resamples its weights
     img_size, patch_size = ("image_size", "patch_size") if is_fixed else SIZES
     differing = []
-    if there.grid not in (None, _over(here.pixels, there.patch)):
+    if there.grid not in ((), _over(here.pixels, there.patch)):
         differing.append(img_size)
     if there.patch != here.patch:
         differing.append(patch_size)
@@ -178,10 +168,11 @@ def check_size(
         if not is_fixed:
             hint = f"{hint}, or {ours} to resample them"
         raise CheckpointError(source, str(there), str(here), hint)
-    grid, count = there.grid or (), math.prod(there.grid or ())
-    if img_size in arguments and len(set(grid)) > 1 and math.isqrt(count) ** 2 == count:
+    count = math.prod(there.grid)
+    is_oblong = len(set(there.grid)) > 1
+    if img_size in arguments and is_oblong and math.isqrt(count) ** 2 == count:
         text = "%s: its %d positions are read as a grid of %s"
-        logger.warning(text, source, count, _by(grid))
+        logger.warning(text, source, count, _by(there.grid))
 
 
 def with_own_head(
@@ -275,23 +266,16 @@ def _size_in(
     """Return the size of the network that a file's weights are of."""
     weights = model.state_dict()
     place = next((name for name in PLACES if name in state), "pos_embed")
-    dimensions, kernel = PLACES[place]
-    patch = here.patch
+    positions, theirs = state.get(place), state.get(PLACES[place])
     ours = next((weights[name] for name in KERNELS if name in weights), None)
-    theirs = state.get(kernel)
-    if ours is not None and theirs is not None:
-        if ours.ndim == theirs.ndim == 4:
-            # A stem before the patches has a stride of its own.
-            sides = zip(patch, theirs.shape[2:], ours.shape[2:], strict=True)
-            patch = tuple(stride * side // usual for stride, side, usual in sides)
-        elif theirs.ndim != 4 and theirs.numel() != ours.numel():
-            raise _shaped(source, kernel, theirs, str(list(ours.shape)))
-    positions = state.get(place)
+    patch = here.patch
+    if ours is not None and theirs is not None and ours.ndim == theirs.ndim == 4:
+        # A stem before the patches has a stride of its own.
+        sides = zip(patch, theirs.shape[2:], ours.shape[2:], strict=True)
+        patch = tuple(stride * side // usual for stride, side, usual in sides)
     known = next((weights[name] for name in PLACES if name in weights), None)
-    if positions is None or known is None or here.grid is None:
-        return Size(None, patch, here.pixels)
-    if positions.ndim != dimensions:
-        raise _shaped(source, place, positions, f"{dimensions} dimensions")
+    if positions is None or known is None:
+        return Size((), patch, here.pixels)
     if positions.shape[-1] != known.shape[-1]:
         return here  # Weights of another network, as their shapes will say.
     prefix = known.shape[-2] - math.prod(here.grid)
@@ -305,11 +289,6 @@ def _size_in(
     got = f"{place} of {positions.shape[-2]} positions, on an unknown grid"
     hint = "give the size that it was trained with: --model-kwargs 'img_size=(HEIGHT,WIDTH)'"
     raise CheckpointError(source, got, str(here), hint)
-
-
-def _shaped(source: str, key: str, value: Tensor, expected: str) -> CheckpointError:
-    got = f"{key} of shape {list(value.shape)}"
-    return CheckpointError(source, got, expected, "check --model and --model-kwargs")
 
 
 def _over(pixels: Sequence[int], parts: Sequence[int]) -> tuple[int, ...]:
