@@ -9,13 +9,12 @@ from exporter.core.base.canonical_json import to_json
 from exporter.core.base.errors import DepthError
 from exporter.core.base.files import writable_folder
 from exporter.core.base.machine import job_identity
-from exporter.core.base.progress import Stages
 from exporter.core.base.vocabulary import UnitType
 from exporter.core.schedule.macs import dense_macs
 from exporter.core.vit.protocol import PrunableViT, weights_sha256
 from exporter.data.images import ImageFolder, listing_sha256
 from exporter.depth.checkpoint import DEPTH, Depth, read_depth
-from exporter.depth.choose import Bookmark, Skipped, Stage, choose_units, spare
+from exporter.depth.choose import Bookmark, Stage, Train, choose_units, spare
 from exporter.depth.collect import Measured, Tally, collect
 from exporter.depth.gates import Importance
 from exporter.depth.plan import ChoiceSettings, DepthPlan
@@ -106,10 +105,9 @@ def _written(
 ) -> Applied:
     """Write a requested model without some units; what its checkpoint prunes patches with is kept if asked for."""
     more: dict[str, object] = {}
-    if keep_pruning and request.checkpoint is not None:
-        trained = read_pruning(request.checkpoint)
-        if trained is not None:
-            more = pruning_records(trained.schedule, trained.calibration)
+    trained = read_pruning(request.checkpoint) if keep_pruning else None
+    if trained is not None:
+        more = pruning_records(trained.schedule, trained.calibration)
     identity = identity_of(request, before.spec.head_channels, before.spec.class_names)
     save_weights(result.model, identity, out, **{DEPTH: depth}, **more)
     return Applied(
@@ -197,8 +195,12 @@ def choose_to(
     Of units in all, `samples` say how many of each type go. Without them, they are collected, with the images
     to measure on, beside `out` in a folder that ends in .samples.
     """
-    path = _checked(network, choice, out)
-    split = collected = None
+    if choice.last_weights and network.restored is not None:
+        file = network.recipe.model.checkpoint
+        got = f"the last stage's beside {file}, whose pruned patches these stages do not train"
+        hint = "recalibrate = true in the table [model] allows it, and the file then prunes no patches"
+        raise DepthError("--last-weights", got, "those of the whole model", hint)
+    path, split, collected = weights_file(out), None, None
     if choice.units:
         if samples is None:
             collected = collect_to(
@@ -214,30 +216,30 @@ def choose_to(
             attention_units=attention,
             activation_units=activation,
         )
-    return replace(
-        _chosen(network, choice, settings, path), found=split, collected=collected
-    )
+    chosen = _chosen(network, choice, settings, path)
+    return replace(chosen, found=split, collected=collected)
 
 
 def _chosen(
     network: Network, choice: ChoiceSettings, settings: FinetuneSettings, path: Path
 ) -> Chosen:
     """Choose so many units of each type, and write the network without them."""
-    request, last = network.recipe.model, choice.last_weights
-    _check_whole(network)
-    checkpoint = path.with_suffix(".ckpt")
-    search = path.with_suffix(".search.safetensors")
-    train, bookmark = _started(network, choice, settings, checkpoint, search)
-    vit = train.teacher
-    ranked = choose_units(vit, choice, train, bookmark)
-    chosen = ranked.vit if last else apply_plan(vit, ranked.plan, unmerged=True)
+    last, images = choice.last_weights, _training_images(network, settings)
+    train, bookmark = _started(
+        network,
+        choice,
+        settings,
+        images,
+        checkpoint=path.with_suffix(".ckpt"),
+        state=path.with_suffix(".search.safetensors"),
+    )
+    ranked = choose_units(network.full, choice, train, bookmark)
+    vit = ranked.vit
+    if not last:
+        vit = apply_plan(network.full, ranked.plan, unmerged=True)
+    depth = Depth(ranked.plan, merged=False)
     applied = _written(
-        request,
-        vit,
-        chosen,
-        Depth(ranked.plan, merged=False),
-        path,
-        keep_pruning=not last,
+        network.recipe.model, network.full, vit, depth, path, keep_pruning=not last
     )
     bookmark.path.unlink(missing_ok=True)
     return Chosen(applied, ranked.importance, bookmark.skipped.training)
@@ -256,18 +258,22 @@ def collect_to(
     choice = replace(choice, growth=0, last_weights=False)
     chosen = network.recipe.images
     check_training_images(network)
-    _check_whole(network)
+    images = _training_images(network, settings)
     spec = network.full.spec
     exam = Exam(chosen, spec, network.stages)
     measured = network.listed(exam.place, spec.num_classes)
     more = (listing_sha256(measured), chosen.max_eval_images)
-    last = folder / "last.safetensors"
     train, bookmark = _started(
-        network, choice, settings, folder / "step.ckpt", last, *more
+        network,
+        choice,
+        settings,
+        images,
+        checkpoint=folder / "step.ckpt",
+        state=folder / "last.safetensors",
+        more=more,
     )
     skipped = bookmark.skipped
-
-    exam.warn_of(train.images)
+    exam.warn_of(images)
 
     def evaluate(smaller: PrunableViT) -> Tally:
         (predictions,) = exam.predictions("accuracy", *torch_models(smaller))
@@ -275,109 +281,66 @@ def collect_to(
         return Tally(predictions.accuracy.top1_hits, predictions.accuracy.images)
 
     out = folder / "samples.json"
-    samples = collect(
-        train.teacher, choice, train, evaluate, bookmark=bookmark, out=out
-    )
+    samples = collect(network.full, choice, train, evaluate, bookmark=bookmark, out=out)
     return Collected(samples, skipped.evaluation, skipped.training)
 
 
-def _checked(network: Network, choice: ChoiceSettings, out: Path) -> Path:
-    """Return the path of the weights, which are checked before the work."""
-    if choice.last_weights and network.restored is not None:
-        file = network.recipe.model.checkpoint
-        got = f"the last stage's beside {file}, whose pruned patches these stages do not train"
-        hint = "recalibrate = true in the table [model] allows it, and the file then prunes no patches"
-        raise DepthError("--last-weights", got, "those of the whole model", hint)
-    return weights_file(out)
-
-
-@dataclass(frozen=True, eq=False)
-class _DepthTrainer:
-    """Trains the stages of a search; each has a seed of its own, and `growth` epochs more than the one before.
-
-    The teacher is the network with all units. `checkpoint` has the epochs of an unfinished stage. `skipped` takes
-    the images that cannot be read.
-    """
-
-    teacher: PrunableViT
-    images: ImageFolder
-    settings: FinetuneSettings
-    checkpoint: Path
-    run: str
-    stages: Stages
-    skipped: Skipped
-    growth: int = 0
-
-    def __call__(self, student: nn.Module, stage: Stage) -> None:
-        """Train a stage."""
-        spec, settings = self.teacher.spec, self.settings
-        of_stage = replace(
-            settings,
-            epochs=settings.epochs + self.growth * stage.index,
-            seed=settings.seed + stage.index,
-        )
-        batches = TrainBatches(
-            self.images,
-            of_stage,
-            spec.preprocessing,
-            spec.num_classes,
-            skipped=self.skipped.training,
-        )
-        identity = to_json(
-            {"run": self.run, "stage": stage, "weights": weights_sha256(student)}
-        )
-        with self.stages.stage(stage.name) as advance:
-            finetune(
-                student,
-                self.teacher.model,
-                with_progress(batches, advance),
-                of_stage,
-                checkpoint=self.checkpoint,
-                identity=identity,
-                skipped=batches.skipped,
-            )
-        self.checkpoint.unlink(missing_ok=True)
-
-
-def _check_whole(network: Network) -> None:
-    """Check that no unit was removed of the model, and that there are images to train on."""
+def _training_images(network: Network, settings: FinetuneSettings) -> ImageFolder:
+    """Return the images to train on; DepthError where a unit was removed of the model already."""
     file = network.recipe.model.checkpoint
     if read_depth(file) is not None:
         raise DepthError(str(file), "a model without some units", "the whole one")
     needed(network.recipe.images.images, "--images", TRAIN_IMAGES)
     network.check_images()
+    return train_images(network, settings.max_train_images)
 
 
 def _started(
     network: Network,
     choice: ChoiceSettings,
     settings: FinetuneSettings,
+    images: ImageFolder,
+    *,
     checkpoint: Path,
-    last: Path,
-    *more: object,
-) -> tuple[_DepthTrainer, Bookmark]:
-    """Load the model and the images of a search; return what trains, and its state in the file `last`.
+    state: Path,
+    more: tuple[object, ...] = (),
+) -> tuple[Train, Bookmark]:
+    """Return what trains the stages of a search, and its state after the last whole one.
 
-    `more` is what the search depends on beside its settings, the model and the images to train on.
+    Each stage has a seed of its own, and `growth` epochs more than the one before. The teacher is the network with
+    all units. `checkpoint` has the epochs of an unfinished stage. `more` is what the search depends on beside its
+    settings, the model and the images to train on.
     """
-    vit, images = network.full, train_images(network, settings.max_train_images)
+    vit, spec = network.full, network.full.spec
     run = job_identity(
         (choice, settings, more),
-        models=(vit.spec, vit.weights_sha256),
+        models=(spec, vit.weights_sha256),
         images=[listing_sha256(images)],
     )
-    identity = identity_of(
-        network.recipe.model, vit.spec.num_classes, vit.spec.class_names
-    )
-    bookmark = Bookmark(last, identity, run)
-    train = _DepthTrainer(
-        vit,
-        images,
-        settings,
-        checkpoint,
-        run,
-        network.stages,
-        bookmark.skipped,
-        choice.growth,
-    )
+    identity = identity_of(network.recipe.model, spec.num_classes, spec.class_names)
+    bookmark = Bookmark(state, identity, run)
+    skipped = bookmark.skipped.training
+
+    def train(student: nn.Module, stage: Stage) -> None:
+        of_stage = replace(
+            settings,
+            epochs=settings.epochs + choice.growth * stage.index,
+            seed=settings.seed + stage.index,
+        )
+        batches = TrainBatches(
+            images, of_stage, spec.preprocessing, spec.num_classes, skipped=skipped
+        )
+        weights = weights_sha256(student)
+        with network.stages.stage(stage.name) as advance:
+            finetune(
+                student,
+                vit.model,
+                with_progress(batches, advance),
+                of_stage,
+                checkpoint=checkpoint,
+                identity=to_json({"run": run, "stage": stage, "weights": weights}),
+                skipped=skipped,
+            )
+        checkpoint.unlink(missing_ok=True)
+
     return train, bookmark

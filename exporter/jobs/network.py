@@ -338,7 +338,7 @@ def _recorded_name(request: ModelRequest) -> str:
 def _restored(recipe: Recipe, *, restore: bool) -> Pruning | None:
     """Return what the recipe's checkpoint was trained with; None if nothing, or if it is not to be restored."""
     file, prune, plain = recipe.model.checkpoint, recipe.prune, Prune()
-    restored = None if file is None else read_pruning(file)
+    restored = read_pruning(file)
     if restored is None or not restore:
         return None
     trained = f"{restored.schedule.method}, rho {restored.schedule.rho or 'by layer'}"

@@ -40,14 +40,14 @@ def pruning_records(
     return records
 
 
-def read_pruning(path: Path) -> Pruning | None:
-    """Read what prunes a checkpoint's weights; None where the file is an ordinary checkpoint.
+def read_pruning(path: Path | None) -> Pruning | None:
+    """Read what prunes a checkpoint's weights; None where there is no file, or it is an ordinary checkpoint.
 
     Raises:
         ArtefactError: The metadata is broken.
     """
-    metadata = read_metadata(path)
-    if SCHEDULE not in metadata:
+    metadata = {} if path is None else read_metadata(path)
+    if path is None or SCHEDULE not in metadata:
         return None
     with as_written(path, "a checkpoint"):
         schedule = from_json(Schedule, metadata[SCHEDULE], source=str(path))
