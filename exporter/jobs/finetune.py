@@ -130,8 +130,7 @@ def finetune_model(
     Raises:
         UserError: The recipe cannot be carried out, or a file cannot be written.
     """
-    path = _output_file(Path(out))
-    opened = open_recipe(recipe, stages, model)
+    path, opened = Path(out), open_recipe(recipe, stages, model)
     models, images, exam = _prepared(opened, settings, teacher, path)
     variant = _student(opened, models, images, path)
     pruned = variant.pruned
@@ -155,7 +154,7 @@ def finetune_model(
         _save(variant, models.identity, result, exam.place, path)
     processes().wait()
     if processes().main:
-        for unfinished in (_partial(path), _sums(path)):
+        for unfinished in _unfinished(path):
             unfinished.unlink(missing_ok=True)
     return result
 
@@ -189,9 +188,8 @@ def dry_finetune(
     teacher: PathLike | None = None,
 ) -> DryRun:
     """Check what `finetune_model` checks before its first step, weights included; nothing is written."""
-    path = _output_file(Path(out))
     opened = open_recipe(recipe)
-    _prepared(opened, settings, teacher, path)
+    _prepared(opened, settings, teacher, Path(out))
     return dry_run(opened, recipe, settings)
 
 
@@ -204,6 +202,8 @@ def _prepared(
     """Return the models, the images to train on and those to measure on, after all checks."""
     network, policy = opened.network, opened.policy
     assert policy is not None
+    for unfinished in _unfinished(out):
+        writable_file(unfinished)
     check_finetune(network, policy, settings.batch_size, out)
     models = models_of(network, teacher)
     images = train_images(network, settings.max_train_images)
@@ -231,19 +231,9 @@ def _order(models: "Distillation", network: Network) -> tuple[int, ...]:
     return class_order(specs, ("model", "teacher"), images.class_map, listed)
 
 
-def _output_file(path: Path) -> Path:
-    for unfinished in (_partial(path), _sums(path)):
-        writable_file(unfinished)
-    return path
-
-
-def _partial(path: Path) -> Path:
-    return path.with_suffix(".ckpt")
-
-
-def _sums(path: Path) -> Path:
-    """Return the path of the sums of the calibration, which a continued run reads."""
-    return path.with_suffix(".calibration.partial")
+def _unfinished(out: Path) -> tuple[Path, Path]:
+    """Return the paths of a training's checkpoint and of a calibration's sums, which a continued run reads."""
+    return out.with_suffix(".ckpt"), out.with_suffix(".calibration.partial")
 
 
 def _student(
@@ -254,12 +244,13 @@ def _student(
     variant = replace(opened, network=network, lowering=None)
     if network.has_calibration or not variant.reads_calibration:
         return variant
+    _, sums = _unfinished(out)
     with network.stages.stage("calibration") as advance:
         calibration = calibrate(
             models.student,
             images,
             variant.calibrates,
-            partial=_sums(out),
+            partial=sums,
             on_progress=advance,
         )
     return replace(variant, measured=calibration)
@@ -279,6 +270,7 @@ def _train(
     `parts` are the images to train on, and those that choose the epoch.
     """
     vit, (images, held_out) = pruned.vit, parts
+    checkpoint, _ = _unfinished(out)
     batches = TrainBatches(
         images, settings, vit.spec.preprocessing, vit.spec.num_classes
     )
@@ -294,7 +286,7 @@ def _train(
             models.teaching,
             with_progress(batches, advance),
             settings,
-            checkpoint=_partial(out),
+            checkpoint=checkpoint,
             identity=run,
             skipped=batches.skipped,
             score=score_on(held_out, batches.skipped),
@@ -357,16 +349,14 @@ def _teacher(
     request = network.recipe.model
     if isinstance(teacher, PrunableViT | nn.Module):
         return loaded(request, teacher)
-    if identity is None:
-        if teacher is not None:
-            expected = "a model with the teacher's weights"
-            raise RecipeError("teacher", "a file beside a model", expected)
-        return loaded(request, network.model)
     if teacher is None:
-        if read_depth(request.checkpoint) is not None:
+        if identity is not None and read_depth(request.checkpoint) is not None:
             text = "the teacher is the shallower network too; --teacher FILE gives the whole one's weights"
             logger.warning(text)
-        return loaded(request)
+        return loaded(request, network.model)
+    if identity is None:
+        expected = "a model with the teacher's weights"
+        raise RecipeError("teacher", "a file beside a model", expected)
     return loaded(
         ModelRequest(
             identity.architecture,
