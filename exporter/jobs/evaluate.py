@@ -5,7 +5,7 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
@@ -22,7 +22,6 @@ from exporter.core.base.intervals import (
 from exporter.core.base.machine import environment
 from exporter.core.base.progress import SILENT, Stages
 from exporter.core.base.records import ModelSpec, Output
-from exporter.core.base.tensor_names import Array
 from exporter.core.base.vocabulary import OutputKind
 from exporter.data.images import ImageSource
 from exporter.data.source import open_source
@@ -35,7 +34,12 @@ from exporter.jobs.predicting import (
 )
 from exporter.measure.accuracy import Accuracy, Predictions
 from exporter.measure.class_order import class_order
-from exporter.measure.likeness import Agreement, Deviations, compare_vectors
+from exporter.measure.likeness import (
+    Agreement,
+    Deviations,
+    Embeddings,
+    compare_vectors,
+)
 from exporter.measure.loss import PairResult, compare_predictions
 from exporter.measure.settings import EvalSettings
 
@@ -128,20 +132,34 @@ def evaluate_models(
     return _with_classes(ready, places, settings, stages)
 
 
-def _check_subset(classes: Array, settings: EvalSettings) -> None:
-    if len(classes) < 2:
-        got = f"{len(classes)} class to choose among"
-        raise ImageError(f"{settings.class_map}", got, "two or more, for subset")
-
-
-def _result(
-    model: EvalModel, settings: EvalSettings, predicted: Predictions | None = None
-) -> ModelResult:
-    accuracy = None
-    if predicted is not None and predicted.labelled:
-        accuracy = predicted.accuracy
-    batch = model.per_run(settings.batch)
-    return ModelResult(model.source, model.runtime.name, batch, accuracy)
+def _evaluation(
+    models: Sequence[EvalModel],
+    answers: Answers[Predictions] | Answers[Embeddings],
+    settings: EvalSettings,
+    *,
+    pair: PairResult | None = None,
+    scored_classes: int = 0,
+    **likeness: Any,
+) -> Evaluation:
+    """Return what models are by name, with how they compare."""
+    results = {}
+    for model, found in zip(models, answers.found, strict=True):
+        accuracy = None
+        if isinstance(found, Predictions) and found.labelled:
+            accuracy = found.accuracy
+        batch = model.per_run(settings.batch)
+        results[model.name] = ModelResult(
+            model.source, model.runtime.name, batch, accuracy
+        )
+    return Evaluation(
+        results,
+        pair,
+        len(answers.names),
+        answers.skipped,
+        scored_classes,
+        environment().versions,
+        **likeness,
+    )
 
 
 def _named(models: "Sequence[AnyModel]") -> list[EvalModel]:
@@ -184,22 +202,17 @@ def _with_classes(
     subset = None
     if settings.subset:
         subset = np.array(sorted(source.class_names))
-        _check_subset(subset, settings)
+        if len(subset) < 2:
+            got = f"{len(subset)} class to choose among"
+            raise ImageError(f"{settings.class_map}", got, "two or more, for subset")
     with stages.stage("images") as advance:
         answers = predict_models(
             models, source, settings.batch, advance, classes=subset
         )
     pair, differing = _compared(models, answers, source.class_names)
-    evaluation = Evaluation(
-        models={
-            model.name: _result(model, settings, predicted)
-            for model, predicted in zip(models, answers.found, strict=True)
-        },
-        pair=pair,
-        images=len(answers.names),
-        skipped=answers.skipped,
-        scored_classes=classes if subset is None else len(subset),
-        versions=environment().versions,
+    scored = classes if subset is None else len(subset)
+    evaluation = _evaluation(
+        models, answers, settings, pair=pair, scored_classes=scored
     )
     return evaluation, differing
 
@@ -238,15 +251,9 @@ def _without_classes(
     with stages.stage("images") as advance:
         answers = embed_models(models, names, source, settings.batch, advance)
     first, second = answers.found
-    return Evaluation(
-        models={model.name: _result(model, settings) for model in models},
-        pair=None,
-        images=len(answers.names),
-        skipped=answers.skipped,
-        scored_classes=0,
-        versions=environment().versions,
-        **compare_vectors(first, second, outputs[0], models[0].spec.class_names),
-    )
+    names_of_classes = models[0].spec.class_names
+    likeness = compare_vectors(first, second, outputs[0], names_of_classes)
+    return _evaluation(models, answers, settings, **likeness)
 
 
 def _common_vectors(
@@ -272,19 +279,17 @@ def _common_vectors(
 
 
 def _common_classes(models: Sequence[EvalModel]) -> int:
+    first, classes = models[0], models[0].spec.num_classes
     for model in models:
-        if not model.spec.num_classes:
+        count = model.spec.num_classes
+        if not count:
             raise RecipeError(
                 model.name, "a model without logits", "one that classifies"
             )
-        if model.spec.num_classes != models[0].spec.num_classes:
-            got = f"{model.spec.num_classes} classes"
-            raise RecipeError(
-                model.name,
-                got,
-                f"{models[0].spec.num_classes}, as {models[0].name} has",
-            )
-    return models[0].spec.num_classes
+        if count != classes:
+            expected = f"{classes}, as {first.name} has"
+            raise RecipeError(model.name, f"{count} classes", expected)
+    return classes
 
 
 def _in_one_order(
@@ -320,21 +325,24 @@ def require_within(result: Evaluation, points: float) -> None:
 def _estimate(result: Evaluation) -> tuple[str, Callable[[int], Interval]]:
     """Return what is estimated, and its interval for a number of images at the measured rates."""
     images, pair = result.images, result.pair
+    if pair is not None and pair.lost is not None and pair.gained is not None:
+        lost, gained = pair.lost / images, pair.gained / images
+        return "the loss", lambda count: loss_interval(
+            lost * count, gained * count, count
+        )
     if result.deviations is not None:
-        least = 1.0 - max(label.moved for label in result.deviations.numbers)
-        return "the same label", lambda count: wilson(least * count, count)
-    if result.agreement is not None:
-        retrieval = result.agreement.retrieval
-        same = 0.0 if retrieval is None else retrieval.reindexed_at_1
-        return "the same nearest image", lambda count: wilson(same * count, count)
-    if pair is None:
+        name = "the same label"
+        share = 1.0 - max(label.moved for label in result.deviations.numbers)
+    elif result.agreement is not None:
+        name, retrieval = "the same nearest image", result.agreement.retrieval
+        share = 0.0 if retrieval is None else retrieval.reindexed_at_1
+    elif pair is not None:
+        name, share = "the agreement", pair.agreement
+    else:
         (model,) = result.models.values()
-        hits = model.accuracy.top1_hits if model.accuracy else 0
-        return "top-1", lambda count: wilson(hits * count / images, count)
-    if pair.lost is None or pair.gained is None:
-        return "the agreement", lambda count: wilson(pair.agreement * count, count)
-    lost, gained = pair.lost / images, pair.gained / images
-    return "the loss", lambda count: loss_interval(lost * count, gained * count, count)
+        name = "top-1"
+        share = model.accuracy.top1_hits / images if model.accuracy else 0.0
+    return name, lambda count: wilson(share * count, count)
 
 
 def disagreements(
