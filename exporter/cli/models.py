@@ -61,8 +61,9 @@ def run(arguments: argparse.Namespace) -> int:
             "the list was made with timm %s, but another version is installed: --why NAME examines a model",
             models.timm,
         )
-    refused = {model.name: model.reason for model in models.answers if not model.spec}
-    lines = _lines(models.answers, refused=arguments.refused)
+    answers = [*models.answers.values()]
+    refused = {model.name: model.reason for model in answers if not model.spec}
+    lines = _lines(answers, refused=arguments.refused)
     show(
         arguments,
         {"accepted": models.accepted, "refused": refused},

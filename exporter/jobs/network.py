@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from exporter.calibration.record import Calibration, check_calibration, load_calibration
-from exporter.core.base.errors import CheckpointError, ImageError, RecipeError
+from exporter.core.base.errors import ImageError, RecipeError
 from exporter.core.base.progress import SILENT, Stages
 from exporter.core.base.records import ModelSpec
 from exporter.core.base.spread import set_apart
@@ -24,10 +24,16 @@ from exporter.core.schedule.policy import Need, Policy, check_needs
 from exporter.core.schedule.prune import AMOUNTS, SCORING, Prune
 from exporter.data.class_map import MAP_HINT
 from exporter.data.images import ImageFolder, check_readable, sample
-from exporter.jobs.recipe import A_MODEL, Measuring, Recipe, needed
+from exporter.jobs.recipe import (
+    A_MODEL,
+    Measuring,
+    Recipe,
+    check_weights,
+    needed,
+    recorded_name,
+)
 from exporter.measure.settings import BATCH
 from exporter.models.identity import read_identity
-from exporter.models.request import ModelRequest
 from exporter.training.pruned_checkpoint import Pruning, read_pruning
 
 if TYPE_CHECKING:
@@ -85,7 +91,7 @@ class Network:
             restore: Whether the checkpoint is pruned as it was trained, if it says how.
         """
         restored = _restored(recipe, restore=restore)
-        name = recipe.model.name or _recorded_name(recipe.model)
+        name = recipe.model.name or recorded_name(recipe.model.checkpoint)
         named = replace(recipe, model=replace(recipe.model, name=name))
         return cls(named, restored, model, stages)
 
@@ -315,24 +321,6 @@ def needs_of(policy: Policy | None, target: Target | None) -> frozenset[Need]:
     """Return what pruning, and lowering for a target, need beside the model."""
     needs = frozenset[Need]() if policy is None else policy.needs
     return needs | {Need.RANGES} if target and target.takes_ranges else needs
-
-
-def check_weights(path: Path | None) -> None:
-    """Raise CheckpointError for a file that is not there."""
-    if path is not None and not path.exists():
-        raise CheckpointError(path, "no such file", "a checkpoint")
-
-
-def _recorded_name(request: ModelRequest) -> str:
-    if request.checkpoint is None:
-        return ""
-    check_weights(request.checkpoint)
-    identity = read_identity(request.checkpoint)
-    if identity is not None:
-        return identity.name
-    from exporter.models.training_record import training_record  # noqa: PLC0415  (it imports PyTorch)
-
-    return training_record(request.checkpoint).architecture
 
 
 def _restored(recipe: Recipe, *, restore: bool) -> Pruning | None:

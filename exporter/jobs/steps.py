@@ -54,6 +54,7 @@ from exporter.jobs.recipe import (
     Lowering,
     check_no_refit,
     needed,
+    recorded_name,
 )
 from exporter.measure.batch_sweep import BenchSettings
 from exporter.measure.class_order import names_on
@@ -75,7 +76,6 @@ from exporter.models.pruned_module import (
 )
 from exporter.models.registry import adapt
 from exporter.models.request import ModelRequest
-from exporter.models.training_record import recorded_name
 from exporter.models.weights import check_finite
 from exporter.processes import processes
 from exporter.serve.bench import Bench

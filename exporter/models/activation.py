@@ -7,6 +7,8 @@ from typing import Any
 import timm
 from torch import nn
 
+from exporter.models.listed import plain_name
+
 logger = logging.getLogger(__name__)
 
 # timm's names of CLIP's encoders hold one of these.
@@ -33,7 +35,7 @@ def log_activation(
         arguments: The names of the keyword arguments that were given: `act_layer` settles it.
         keys: Those of the weights; () for timm's own pretrained ones.
     """
-    plain = name.removeprefix("timm/").partition(".")[0]
+    plain = plain_name(name)
     if GELU not in plain or QUICK_GELU in plain or ARGUMENT in arguments:
         return
     config: Any = getattr(network, "pretrained_cfg", None) or {}

@@ -124,10 +124,7 @@ def _by_index(labels: object) -> tuple[str, ...]:
 
 def _by_name(indices: object) -> tuple[str, ...]:
     """Return the names that have the indices from 0; nothing for other forms."""
-    if not isinstance(indices, Mapping) or not all(
-        isinstance(name, str) for name in indices
-    ):
+    if not isinstance(indices, Mapping):
         return ()
-    if len(set(map(str, indices.values()))) < len(indices):
-        return ()
-    return _by_index({index: name for name, index in indices.items()})
+    by_index = {str(index): name for name, index in indices.items()}
+    return _by_index(by_index) if len(by_index) == len(indices) else ()

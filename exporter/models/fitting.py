@@ -31,13 +31,11 @@ def explained(
         except ModelError:
             continue
         if _shapes(network.state_dict()) == shapes:
-            theirs = _tokens(weights)
-            ours = _tokens(model.state_dict())
-            if theirs == ours:
-                return CheckpointError(error.subject, error.got, error.expected, words)
-            return CheckpointError(
-                error.subject, theirs, f"{ours}, as this model has", words
-            )
+            got, expected = error.got, error.expected
+            theirs, ours = _tokens(weights), _tokens(model.state_dict())
+            if theirs != ours:
+                got, expected = theirs, f"{ours}, as this model has"
+            return CheckpointError(error.subject, got, expected, words)
     return error
 
 

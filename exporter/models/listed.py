@@ -52,15 +52,15 @@ class ModelList:
             return True
 
     @property
-    def answers(self) -> tuple[Answer, ...]:
+    def answers(self) -> dict[str, Answer]:
         """One for each name, accepted ones first."""
-        accepted = (Answer(name, spec) for name, spec in self.accepted.items())
-        refused = (
-            Answer(name, None, reason)
+        accepted = {name: Answer(name, spec) for name, spec in self.accepted.items()}
+        refused = {
+            name: Answer(name, None, reason)
             for reason, names in self.refused.items()
             for name in names
-        )
-        return (*accepted, *refused)
+        }
+        return {**accepted, **refused}
 
 
 @cache
@@ -77,11 +77,9 @@ def listed(request: ModelRequest) -> Answer | None:
     name, models = request.name, model_list()
     if request != ModelRequest(name) or not models.is_current:
         return None
-    for answer in models.answers:
-        # A name that is in the list is no longer than a file's may be.
-        if answer.name == name and not has_file(name, CONFIG):
-            return answer
-    return None
+    answer = models.answers.get(name)
+    # A name that is in the list is no longer than a file's may be.
+    return None if answer is None or has_file(name, CONFIG) else answer
 
 
 def check_name(name: str) -> None:
@@ -93,21 +91,24 @@ def check_name(name: str) -> None:
     is_place = root.startswith((".", "/", "~"))
     if not is_place and (not models.is_current or set(root) & set("/:")):
         return
-    known = {answer.name for answer in models.answers}
-    if root.partition(".")[0] not in known and not has_file(root, CONFIG):
+    if plain_name(root) not in models.answers and not has_file(root, CONFIG):
         raise unknown_model(name)
 
 
 def check_adapter(name: str) -> None:
     """Raise ModelError for a listed network that nothing adapts, whatever its arguments, before a hub is asked."""
     models = model_list()
-    root = name.partition("#")[0].removeprefix("timm/").partition(".")[0]
+    answer = models.answers.get(plain_name(name.partition("#")[0]))
     if not models.is_current or has_file(name, CONFIG):
         return
-    for answer in models.answers:
-        if answer.name == root and NO_ADAPTER in answer.reason:
-            expected, hint = "a ViT of a known family", "star-export models lists them"
-            raise ModelError(name, answer.reason, expected, hint)
+    if answer is not None and NO_ADAPTER in answer.reason:
+        expected, hint = "a ViT of a known family", "star-export models lists them"
+        raise ModelError(name, answer.reason, expected, hint)
+
+
+def plain_name(name: str) -> str:
+    """Return timm's name of a network without the tag of its weights."""
+    return name.removeprefix("timm/").partition(".")[0]
 
 
 def unknown_model(name: str) -> ModelError:

@@ -143,11 +143,10 @@ def source_of(request: ModelRequest) -> Source:
         source = Source(folder.resolve().name, name, sources=sources)
     elif repository is not None:
         source = _of_repository(repository, request)
-    elif request.name in bundled.MODELS:
-        source = _of_bundled(request)
-        checkpoint = checkpoint or bundled.MODELS[request.name].weights
     else:
-        source = _of_library(request)
+        source = _of_name(request)
+        if checkpoint is None and request.name in bundled.MODELS:
+            checkpoint = bundled.MODELS[request.name].weights
     source = _as_trained(source, record, request, str(checkpoint))
     prepared_by = overridden(source.sources.preprocessing, request.preprocess)
     return replace(
@@ -289,32 +288,28 @@ def _of_repository(repository: Repository, request: ModelRequest) -> Source:
     )
 
 
-def _of_bundled(request: ModelRequest) -> Source:
-    model = bundled.MODELS[request.name]
-    names = model.class_names if request.checkpoint is None else ()
-    kwargs, preprocessing = dict(model.model_kwargs), dict(model.preprocessing)
-    sources = _sources_of_name("the bundled model", request)
-    return Source(
-        request.name, model.architecture, kwargs, preprocessing, names, sources=sources
-    )
-
-
-def _of_library(request: ModelRequest) -> Source:
-    """Return what comes with a name of timm's, LV-ViT's or torchvision's."""
+def _of_name(request: ModelRequest) -> Source:
+    """Return what comes with the name of a bundled model, or one of timm's, LV-ViT's or torchvision's."""
     name = request.name.rpartition("/")[2]
-    if request.name.startswith(TORCHVISION):
-        preprocessing, kwargs, categories = torchvision_vit.of_weights(name)
-        names = categories if request.checkpoint is None else ()
-        sources = _sources_of_name(f"torchvision's weights of {name}", request)
-        return Source(name, request.name, kwargs, preprocessing, names, sources=sources)
-    sources = _sources_of_name(f"the config of {name}", request)
-    return Source(name, request.name, sources=sources)
-
-
-def _sources_of_name(words: str, request: ModelRequest) -> Sources:
-    """Return the sources of what comes with a name: other weights may have been trained on other pixels."""
-    prepared_by = words if request.checkpoint is None else f"{GUESS}{words}"
-    return Sources(f"the name {request.name}", prepared_by, words)
+    architecture, words = request.name, f"the config of {name}"
+    kwargs, preprocessing = dict[str, Any](), dict[str, Any]()
+    class_names: tuple[str, ...] = ()
+    if request.name in bundled.MODELS:
+        model = bundled.MODELS[request.name]
+        architecture, words = model.architecture, "the bundled model"
+        kwargs, preprocessing = model.model_kwargs, model.preprocessing
+        class_names = model.class_names
+    elif architecture.startswith(TORCHVISION):
+        preprocessing, kwargs, class_names = torchvision_vit.of_weights(name)
+        words = f"torchvision's weights of {name}"
+    prepared_by = words
+    if request.checkpoint is not None:
+        # Other weights may have been trained on other pixels, for other classes.
+        prepared_by, class_names = f"{GUESS}{words}", ()
+    sources = Sources(f"the name {request.name}", prepared_by, words)
+    return Source(
+        name, architecture, kwargs, preprocessing, class_names, sources=sources
+    )
 
 
 def create(

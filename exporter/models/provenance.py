@@ -6,12 +6,13 @@ from functools import cache
 from typing import Any
 
 from exporter.core.base.records import GUESS, ModelSpec
+from exporter.models.request import PREPROCESS_KEYS
 
 logger = logging.getLogger(__name__)
 
 REQUEST = "the request"
 # Where a request gives all of these, what comes with the name is not read, and nothing is guessed.
-WHOLE_PREPROCESSING = {"interpolation", "mean", "std", "crop_pct", "crop_mode"}
+WHOLE_PREPROCESSING = {*PREPROCESS_KEYS} - {"crop_rounding"}
 SETTLED_BY = "model.preprocess in a recipe, or --set model.preprocess.KEY=VALUE"
 
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from torch import Tensor, nn
+from torch import nn
 
 from exporter.calibration.record import Calibration
 from exporter.core.base.errors import ModelError
@@ -39,17 +39,6 @@ class CarriedPlan:
     def of(self, vit: PrunableViT) -> PrunedViT:
         """Return the PyTorch reference of a pruned model."""
         return prune(vit, self.schedule, self.calibration, self.layout)
-
-
-class Forward:
-    """The forward pass of a pruned network."""
-
-    def __init__(self, reference: PrunedViT) -> None:
-        self.reference = reference
-
-    def __call__(self, images: Tensor) -> Tensor | tuple[Tensor, ...]:
-        """Return what the owner's network does, of fewer patches."""
-        return self.reference(images)
 
 
 class Refused:
@@ -92,9 +81,10 @@ def pruned_module(model: nn.Module, name: str, pruning: CarriedPlan) -> nn.Modul
     with in_one_line(copied, name):
         if is_instance(network):
             forward: Any = LibraryForward(network, name, pruning.of)
+            reference = forward.reference
         else:
-            forward = Forward(pruning.of(adapt(copied, name)))
-    reference: PrunedViT = forward.reference
+            reference = pruning.of(adapt(copied, name))
+            forward = reference.forward
     pairs = zip(copied.parameters(), model.parameters(), strict=True)
     for parameter, own in pairs:
         parameter.requires_grad_(own.requires_grad)

@@ -99,15 +99,12 @@ def load(request: ModelRequest, device: str = "cpu") -> PrunableViT:
 
 def moved(model: nn.Module, device: str) -> nn.Module:
     """Move a network to a device."""
-    expected = "a device of this machine, e.g. cpu"
-    if device.startswith("meta"):
-        raise ModelError("device", device, expected, "meta tensors have no values")
     try:
         return model.to(device)
     except (RuntimeError, AssertionError) as error:
-        raise ModelError(
-            "device", f"{device!r}: {reason_of(error)}", expected
-        ) from None
+        got = f"{device!r}: {reason_of(error)}"
+        expected = "a device of this machine, e.g. cpu"
+        raise ModelError("device", got, expected) from None
 
 
 def check_device(device: str) -> None:

@@ -24,6 +24,7 @@ from exporter.models.identity import CHECKPOINT, read_identity
 from exporter.models.listed import CONFIG
 from exporter.models.provenance import warn_once
 from exporter.models.request import PREPROCESS_KEYS
+from exporter.models.timm_arguments import FILES
 from exporter.models.weights import read_entries
 
 TORCHVISION = "torchvision/"
@@ -53,7 +54,7 @@ COLOURS = ("mean", "std")
 # Where keyword arguments of the network stand below such an entry, and those by which timm loads, or which do not
 # matter to a network of one size.
 ARGUMENTS = ("model_kwargs", "model_args")
-UNREAD = ("checkpoint_path", "pretrained", "cache_dir", "dynamic_img_size")
+UNREAD = (*FILES, "dynamic_img_size")
 # The config of the weights that a training began with, in timm's own.
 BEGUN_WITH = "pretrained_cfg"
 
@@ -163,14 +164,6 @@ def _merged(
                     "give it if it is this model's"
                 )
     return facts, places
-
-
-def recorded_name(checkpoint: Path | None) -> str:
-    """Return the name of the network that a checkpoint says, "" for none."""
-    if checkpoint is None:
-        return ""
-    identity = read_identity(checkpoint)
-    return identity.name if identity else training_record(checkpoint).architecture
 
 
 def timm_config(folder: Path) -> Mapping[str, Any]:

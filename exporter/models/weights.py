@@ -72,14 +72,12 @@ GLOBAL = re.compile(r"GLOBAL ([\w.]{1,100})")
 
 # Values that scripts save with the weights: arguments, with paths, and NumPy numbers. None of them is kept.
 _NUMBER: Any = np.float64(0).__reduce__()[0]
+_PATHS = {"PosixPath": PurePosixPath, "WindowsPath": PureWindowsPath}
 _HARMLESS: list[Any] = [
     argparse.Namespace,
     *(
-        (PurePosixPath, f"{module}.PosixPath")
-        for module in ("pathlib", "pathlib._local")
-    ),
-    *(
-        (PureWindowsPath, f"{module}.WindowsPath")
+        (kind, f"{module}.{name}")
+        for name, kind in _PATHS.items()
         for module in ("pathlib", "pathlib._local")
     ),
     *((_NUMBER, f"numpy.{module}.multiarray.scalar") for module in ("core", "_core")),
@@ -111,7 +109,11 @@ def read_state_dict(path: Path) -> dict[str, Tensor]:
         raise CheckpointError(path, got, A_CHECKPOINT, SAVE)
     if outer_name and isinstance(content, Mapping):
         _log_other_sets(content, outer_name, weights, path)
-    return {name: _plain(name, value, path) for name, value in weights.items()}
+    # Exact: each number of 8 bits is one of 32.
+    return {
+        name: value.float() if _is_eight_bits(value) else value
+        for name, value in weights.items()
+    }
 
 
 def class_count(state: Mapping[str, Tensor]) -> int | None:
@@ -297,22 +299,6 @@ def _log_other_sets(
 
 def _is_eight_bits(value: Tensor) -> bool:
     return value.is_floating_point() and value.element_size() == 1
-
-
-def _plain(name: str, value: Tensor, path: Path) -> Tensor:
-    """Return a tensor that anything can be computed with."""
-    if value.is_meta or value.is_nested or value.layout != torch.strided:
-        got = f"{name}, a tensor that is sparse, nested or without values"
-        raise CheckpointError(path, got, A_CHECKPOINT)
-    if not _is_eight_bits(value):
-        return value
-    try:
-        return value.float()  # exact: each number of 8 bits is one of 32
-    except RuntimeError:
-        got = f"{name} of type {str(value.dtype).removeprefix('torch.')}"
-        raise CheckpointError(
-            path, got, "floating-point weights of 8 bits or more"
-        ) from None
 
 
 def _torch_load(path: Path, *, mmap: bool = False) -> object:

@@ -230,7 +230,7 @@ def current() -> None:
 
 def test_the_list_has_every_name() -> None:
     current()
-    names = [each.name for each in model_list().answers]
+    names = list(model_list().answers)
     assert sorted(names) == sorted({*timm.list_models(), *LVVITS, *bundled.MODELS}), (
         AGAIN
     )
@@ -261,7 +261,9 @@ def test_the_list_says_what_the_survey_says() -> None:
     """The survey builds one block, so it cannot tell their number."""
     current()
     answers = {each.name: each for each in survey()}
-    told = {each.name: each for each in model_list().answers if each.name in answers}
+    told = {
+        name: each for name, each in model_list().answers.items() if name in answers
+    }
     for name, each in answers.items():
         assert without_blocks(each) == without_blocks(told[name]), AGAIN
 

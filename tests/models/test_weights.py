@@ -1,7 +1,6 @@
 """Checkpoints: every form that official files have, and one line for each that is not weights."""
 
 import argparse
-import warnings
 from collections import OrderedDict
 from datetime import date
 from pathlib import Path
@@ -163,12 +162,6 @@ def test_weights_of_fewer_bits_are_those_numbers(
     )
 
 
-def nested() -> torch.Tensor:
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", UserWarning)  # PyTorch's, that this may change
-        return torch.nested.nested_tensor([torch.zeros(2), torch.zeros(3)])
-
-
 # What files hold that is refused, and a part of the line.
 REFUSED: dict[str, tuple[Any, str]] = {
     "a module": (
@@ -205,10 +198,6 @@ REFUSED: dict[str, tuple[Any, str]] = {
             "head.weight_scale": torch.ones(1),
         },
         "head.weight_scale, a scale of weights of 8 bits",
-    ),
-    "nested": (
-        {**STATE, "head.bias": nested()},
-        "head.bias, a tensor that is sparse, nested",
     ),
     "integers": (
         {key: value.int() for key, value in STATE.items()},

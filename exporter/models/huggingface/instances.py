@@ -100,10 +100,8 @@ def frozen_in(network: Any, model: Any, name: str) -> list[nn.Parameter]:
 def drop_out_as(config: Any, network: Any) -> None:
     """Let timm's network drop out in training what the library's does."""
     hidden = getattr(config, "hidden_dropout_prob", 0.0)
-    attended = getattr(config, "attention_probs_dropout_prob", None)
-    attended = (
-        getattr(config, "attention_dropout", 0.0) if attended is None else attended
-    )
+    usual = getattr(config, "attention_dropout", 0.0)
+    attended = getattr(config, "attention_probs_dropout_prob", usual)
     whole = getattr(config, "drop_path_rate", 0.0)
     network.pos_drop.p = hidden
     for block in network.blocks:
