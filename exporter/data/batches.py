@@ -30,7 +30,7 @@ class View:
 class Batch:
     """The images of some files: for each view [n, 3, H, W], their classes [n] int64, UNKNOWN where it is.
 
-    `skipped` says why images among them could not be read; a batch may have nothing else.
+    `skipped` says why images among them could not be read; a batch may have nothing else, and no views then.
     """
 
     views: tuple[Array, ...]
@@ -125,13 +125,14 @@ def _batches(
         inputs = {
             view: _input(images, view, preprocessings.index(view.preprocessing))
             for view in views
+            if images
         }
         labels = [
             UNKNOWN if image.file.label is None else image.file.label
             for image in images
         ]
         yield Batch(
-            tuple(inputs[view] for view in views),
+            tuple(inputs[view] for view in views if images),
             labels=np.array(labels, dtype=np.int64),
             files=tuple(image.file for image in images),
             skipped={image.file.path: image.reason for image in group if image.reason},
@@ -139,15 +140,10 @@ def _batches(
 
 
 def _input(images: Sequence[LoadedImage], view: View, place: int) -> Array:
-    shape = (0, *view.preprocessing.input_size)
-    pixels = (
-        np.stack([image.views[place] for image in images])
-        if images
-        else np.empty(shape, np.uint8)
-    )
-    return (
-        pixels if view.input_kind == "uint8" else normalise(pixels, view.preprocessing)
-    )
+    pixels = np.stack([image.views[place] for image in images])
+    if view.input_kind == "uint8":
+        return pixels
+    return normalise(pixels, view.preprocessing)
 
 
 def noise(spec: ModelSpec, input_kind: str, batch: int, seed: int = 0) -> Array:

@@ -156,10 +156,8 @@ def read_class_map(path: Path, num_classes: int | None) -> dict[str, int]:
     expected = "a JSON object of folder names and class indices"
     try:
         content = read_json(path)
-    except OSError as error:
+    except (OSError, ValueError) as error:
         raise ImageError(path, reason_of(error), expected) from None
-    except ValueError as error:
-        raise ImageError(path, f"no JSON ({reason_of(error)})", expected) from None
     if not isinstance(content, dict):
         raise ImageError(path, f"a JSON {type(content).__name__}", expected)
     for name, value in content.items():

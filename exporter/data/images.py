@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import NoReturn
 
 from typing_extensions import override
 
@@ -234,7 +235,7 @@ def check_readable(folder: Path) -> None:
             _require_opening(folder / name)
             os.scandir(folder / name).close()
         except OSError as error:
-            raise _unreadable(error) from None
+            _refuse(error)
 
 
 def _require_folder(folder: Path) -> None:
@@ -255,7 +256,7 @@ def class_folders(folder: Path) -> tuple[str, ...]:
     try:
         return tuple(entry.name for entry in entries if entry.is_dir())
     except OSError as error:  # of a link
-        raise _unreadable(error) from None
+        _refuse(error)
 
 
 def visible_in(folder: Path) -> list[os.DirEntry[str]]:
@@ -263,7 +264,7 @@ def visible_in(folder: Path) -> list[os.DirEntry[str]]:
     try:
         entries = [*os.scandir(folder)]
     except OSError as error:
-        raise _unreadable(error) from None
+        _refuse(error)
     visible = [entry for entry in entries if not entry.name.startswith(".")]
     return sorted(visible, key=lambda entry: entry.name)
 
@@ -326,7 +327,7 @@ def _walk(folder: Path, left: LeftOut) -> Iterator[tuple[Path, list[str], list[P
         try:
             _require_opening(Path(place))
         except OSError as error:
-            raise _unreadable(error) from None
+            _refuse(error)
         visible = sorted(name for name in subfolders if not name.startswith("."))
         left.hidden += len(subfolders) - len(visible)
         # The walk goes on into these.
@@ -340,12 +341,10 @@ def _walk(folder: Path, left: LeftOut) -> Iterator[tuple[Path, list[str], list[P
         yield Path(place), subfolders, images
 
 
-def _refuse(error: OSError) -> None:
-    raise _unreadable(error) from None
-
-
-def _unreadable(error: OSError) -> ImageError:
-    return ImageError(error.filename, reason_of(error), "a folder that can be read")
+def _refuse(error: OSError) -> NoReturn:
+    raise ImageError(
+        error.filename, reason_of(error), "a folder that can be read"
+    ) from None
 
 
 def _folder_of(path: Path, root: Path) -> str:

@@ -80,8 +80,6 @@ def _cropped(image: Image.Image, size: Size, rounding: CropRounding) -> Image.Im
 HERE = Path("images")
 # Where the datasets of Hugging Face's library and of torchvision's transforms keep the images of a batch.
 KEYS = ("pixel_values", "images", "image")
-# Types of floats that NumPy does not count as such.
-HALVES = ("bfloat16",)
 # The share of the range from black to white by which resized floats may lie beyond it, and the least they fill.
 _OVERSHOOT, _NARROW = 0.25, 0.6
 # The images of which values are counted, and the most values that pixels of 8 bits have, with a border's.
@@ -191,20 +189,15 @@ def _array_of(batch: Any) -> Array:
             got,
             f"an array alone, first in a tuple, or under {', '.join(KEYS)}",
         )
-    if isinstance(batch, np.ma.MaskedArray) and np.ma.is_masked(batch):
-        raise ImageError("images", "a mask over pixels", "a value for each of them")
     try:
         if hasattr(batch, "detach"):
             # A tensor of torch may need its gradient, lie on a GPU, or have a type that NumPy lacks.
             batch = batch.detach().cpu()
             batch = batch.float() if batch.is_floating_point() else batch
-        array = np.asarray(batch)
+        return np.asarray(batch)
     # sparse, or without values
     except (TypeError, RuntimeError, NotImplementedError) as error:
         raise ImageError("images", reason_of(error), "an array of values") from None
-    if array.dtype.name in HALVES:
-        array = array.astype(np.float32)
-    return array
 
 
 def _checked(images: Array, input_size: Sequence[int]) -> Iterator[Array]:
@@ -322,8 +315,6 @@ def read_rgb(file: ImageFile) -> Image.Image:
                 if 0 < np.asarray(rgb).max() < 64:
                     logger.warning(DARK)
                 return rgb
-    except (Image.DecompressionBombError, Image.DecompressionBombWarning) as error:
-        reason = reason_of(error)
     except UnidentifiedImageError:  # its message has an address in memory
         reason = "cannot be decoded: no image format that Pillow knows"
     except Exception as error:  # noqa: BLE001, RUF100  (decoders of broken files raise nearly anything)
