@@ -57,12 +57,6 @@ def inspect_artefact(path: PathLike) -> Described:
             f"a {place.suffix or 'nameless'} file",
             f"one of {', '.join(readers)}",
         )
-    try:
-        place.open("rb").close()
-    except OSError as error:
-        raise ArtefactError(
-            place, reason_of(error), "a file that can be read"
-        ) from None
     return {"path": str(place), **readers[place.suffix](place)}
 
 

@@ -216,10 +216,10 @@ def compile_vit(
         UserError: As of `plan`, `export` and `check`.
     """
     policy, how = _policy(vit, amount, calibration), _lowering(lowering)
-    folder = folder_of(images, vit.spec, MOST, noise=not how.row.measures)
-    pixels, kind = _pixels(folder, vit.spec, how.input_kind), how.input_kind
+    row, kind = how.row, how.input_kind
+    pixels = array_of(images, vit.spec, kind, noise=not row.measures)
     return compiler.compile_vit(
-        checked(vit), policy, how.row, pixels, calibration, input_kind=kind
+        checked(vit), policy, row, pixels, calibration, input_kind=kind
     )
 
 
@@ -343,7 +343,8 @@ def prune(
             schedule = amount
         else:
             how = Prune(mac_reduction=mac_reduction) if amount is None else amount
-            if calibration is None and images is not None and _reads_scores(how):
+            needs = resolve(how).needs if isinstance(how, Prune) else frozenset()
+            if calibration is None and images is not None and needs & MEASURED:
                 calibration = calibrate(vit, images)
             schedule = plan(vit, how, calibration, images)
         pruning = CarriedPlan(schedule, calibration, layout)
@@ -351,10 +352,6 @@ def prune(
     if isinstance(model, PrunableViT):
         return reference
     return pruned_module(model, vit.spec.name, pruning)
-
-
-def _reads_scores(amount: float | Prune) -> bool:
-    return isinstance(amount, Prune) and bool(resolve(amount).needs & MEASURED)
 
 
 def dense(model: OwnModel) -> PrunedViT:
@@ -394,12 +391,12 @@ def export(
             images for INT8 are missing.
         ImageError: Ranges for INT8 would come from floats that are not normalised as the model's images are.
     """
-    how, ranges, reference = _lowering(lowering), None, reference_of(pruned)
-    spec = reference.vit.spec
+    how, reference, ranges = _lowering(lowering), reference_of(pruned), None
+    row, kind = how.row, how.input_kind
     if images is not None:
-        folder = folder_of(images, spec, MOST, noise=not how.row.measures)
-        ranges = _pixels(folder, spec, how.input_kind)
-    return compiler.lower(reference, how.row, how.input_kind, ranges)
+        noise = not row.measures
+        ranges = array_of(images, reference.vit.spec, kind, noise=noise)
+    return compiler.lower(reference, row, kind, ranges)
 
 
 def _lowering(lowering: Lowering | str | None) -> Lowering:
@@ -486,12 +483,11 @@ def folder_of(
     return folder
 
 
-def array_of(images: AnyImages, spec: ModelSpec, input_kind: InputKind) -> Array:
-    """Return up to MOST images as a lowered model takes them, [n, 3, height, width]."""
-    return _pixels(folder_of(images, spec, MOST), spec, input_kind)
-
-
-def _pixels(folder: ImageFolder, spec: ModelSpec, input_kind: InputKind) -> Array:
+def array_of(
+    images: AnyImages, spec: ModelSpec, input_kind: InputKind, *, noise: bool = True
+) -> Array:
+    """Return up to MOST images as a lowered model takes them, [n, 3, height, width]; `noise` as of `folder_of`."""
+    folder = folder_of(images, spec, MOST, noise=noise)
     pixels = draw_images(folder, MOST, 0, spec.preprocessing, input_kind)
     if input_kind == InputKind.UINT8 and pixels.dtype != np.uint8:
         raise ImageError(
