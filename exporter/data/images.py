@@ -273,7 +273,7 @@ def sample(images: ImageFolder, count: int | None, seed: int) -> ImageFolder:
     """Draw at most `count` of the images by the seed, and keep their order; all of them for None."""
     if count is None or count >= len(images.files):
         return images
-    return _at(images, draw(len(images.files), count, f"{seed}"))
+    return _at(images, sorted(ranked(len(images.files), f"{seed}")[:count]))
 
 
 def split(
@@ -299,16 +299,11 @@ def _at(images: ImageFolder, places: Iterable[int]) -> ImageFolder:
     return replace(images, files=tuple(images.files[place] for place in places))
 
 
-def draw(total: int, count: int, seed: str) -> list[int]:
-    """Draw `count` different indices below `total`, ascending: those whose hash with the seed is smallest.
+def ranked(total: int, seed: str) -> list[int]:
+    """Return the indices below `total` in the order of their hash with the seed: a draw takes the first of them.
 
     It uses no library's random generator, so that the same seed always gives the same draw.
     """
-    return sorted(ranked(total, seed)[:count])
-
-
-def ranked(total: int, seed: str) -> list[int]:
-    """Return the indices below `total` in the order of their hash with the seed: a draw takes the first of them."""
     return sorted(
         range(total),
         key=lambda index: hashlib.sha256(f"{seed}/{index}".encode()).digest(),

@@ -251,17 +251,19 @@ class Network:
             return None
         most = recipe.calibrate.max_images
         count = min(most, RANGE_IMAGES) if isinstance(most, int) else RANGE_IMAGES
-        return self._drawn(self.folder, count, self.input_kind, recipe.calibrate.seed)
+        return self.pixels(self.folder, count, self.input_kind, recipe.calibrate.seed)
 
-    def pixels(self, folder: ImageFolder, count: int, input_kind: InputKind) -> Array:
-        """Return at most so many images of a folder, drawn by the seed, as a model takes them."""
-        return self._drawn(folder, count, input_kind, self.recipe.images.seed)
-
-    def _drawn(
-        self, folder: ImageFolder, count: int, input_kind: InputKind, seed: int
+    def pixels(
+        self,
+        folder: ImageFolder,
+        count: int,
+        input_kind: InputKind,
+        seed: int | None = None,
     ) -> Array:
+        """Return at most so many images of a folder as a model takes them, drawn by a seed, by default the images'."""
         from exporter.data.batches import draw_images  # noqa: PLC0415
 
+        seed = self.recipe.images.seed if seed is None else seed
         preprocessing = self.vit.spec.preprocessing
         return draw_images(folder, count, seed, preprocessing, input_kind)
 
@@ -284,7 +286,13 @@ class Network:
         share = max(LEAST_JUDGING, 1.0 - count / len(drawn.files))
         read, apart = set_apart(drawn.files, share)
         judges = self._judges(replace(drawn, files=tuple(apart)))
-        self._check_known(judges)
+        if judges.told_apart < LEAST_TOLD_APART:
+            got = f"images that {spec.name} tells apart as little as noise, by {judges.told_apart:.2f}"
+            expected = (
+                f"images like those of its training, told apart by {LEAST_TOLD_APART:g}"
+            )
+            hint = "--eval-images of such"
+            raise ImageError(f"refit on {self.folder.root}", got, expected, hint)
         return self._batches(replace(drawn, files=tuple(read)), count), judges
 
     def _judges(self, folder: ImageFolder) -> "Judges":
@@ -293,18 +301,6 @@ class Network:
         batches = self._batches(folder, len(folder.files))
         with self.stages.stage("answers of the dense model") as advance:
             return Judges.of(self.vit, batches, advance)
-
-    def _check_known(self, images: "Judges") -> None:
-        """Raise ImageError for images that the model tells apart no better than noise."""
-        if images.told_apart >= LEAST_TOLD_APART:
-            return
-        got = f"images that {self.vit.spec.name} tells apart as little as noise, by {images.told_apart:.2f}"
-        expected = (
-            f"images like those of its training, told apart by {LEAST_TOLD_APART:g}"
-        )
-        raise ImageError(
-            f"refit on {self.folder.root}", got, expected, "--eval-images of such"
-        )
 
     def _batches(self, folder: ImageFolder, count: int) -> "Sequence[Tensor]":
         import torch  # noqa: PLC0415

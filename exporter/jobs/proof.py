@@ -111,7 +111,11 @@ def prove(
         if folder is None:
             reports = [replace(report, measured_on="noise") for report in reports]
         elif spec.num_classes:
-            reports = _with_classes(reports, [*models, *_in_fp32(dense)], dense, folder)
+            # PyTorch's reference, where the target computes in less than fp32.
+            in_fp32 = replace(dense, lowering=None)
+            reduced = dense.file.target.reduced
+            others = [in_fp32.ready("fp32")] if reduced else []
+            reports = _with_classes(reports, [*models, *others], dense, folder)
         if folder is not None:
             for output in spec.vectors:
                 reports = _with_vectors(reports, models, dense, folder, output)
@@ -209,12 +213,6 @@ def _parity(
     return compiler.check_with(
         playback, model.runner, lowered, reference[IMAGES], threads=threads
     )
-
-
-def _in_fp32(dense: Variant) -> list[EvalModel]:
-    """Return PyTorch's dense reference where the target computes in less than fp32."""
-    reduced = dense.file.target.reduced
-    return [replace(dense, lowering=None).ready("fp32")] if reduced else []
 
 
 def _with_classes(
@@ -365,7 +363,7 @@ def pictures_of(
     pixels = first_images(
         examples or folder.files, preprocessing, InputKind.UINT8, count
     )
-    feed = {IMAGES: pixels[:count]}
+    feed = {IMAGES: pixels}
     outputs = []
     for variant in variants:
         with reference_runner(variant.pruned, InputKind.UINT8) as runner:
