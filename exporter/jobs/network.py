@@ -260,7 +260,7 @@ class Network:
         input_kind: InputKind,
         seed: int | None = None,
     ) -> Array:
-        """Return at most so many images of a folder as a model takes them, drawn by a seed, by default the images'."""
+        """Return at most so many images of a folder as a model takes them, by default drawn by the images' seed."""
         from exporter.data.batches import draw_images  # noqa: PLC0415
 
         seed = self.recipe.images.seed if seed is None else seed

@@ -236,10 +236,9 @@ def to_own_keys(state: Mapping[str, Tensor], model: nn.Module) -> dict[str, Tens
 
 def _prefixes(state: Mapping[str, Tensor], keys: Collection[str]) -> Counter[str]:
     """Return how many of a network's keys lie below each prefix."""
-    depth = max((key.count(".") for key in keys), default=0)
     matches: Counter[str] = Counter()
     for key in state:
-        parts = key.rsplit(".", depth + 1)
+        parts = key.split(".")
         for index in range(len(parts)):
             name = ".".join(parts[index:])
             if name in keys:
