@@ -231,11 +231,7 @@ def check_readable(folder: Path) -> None:
     """Open a folder and its subfolders, before the work that needs the images in them."""
     _require_folder(folder)
     for name in ("", *class_folders(folder)):
-        try:
-            _require_opening(folder / name)
-            os.scandir(folder / name).close()
-        except OSError as error:
-            _refuse(error)
+        _require_opening(folder / name)
 
 
 def _require_folder(folder: Path) -> None:
@@ -246,8 +242,12 @@ def _require_folder(folder: Path) -> None:
 
 
 def _require_opening(folder: Path) -> None:
-    """Raise OSError where the names of files may be listed, and nothing may be opened."""
-    os.stat(os.path.join(folder, "."))  # noqa: PTH116, PTH118  (Path drops the dot)
+    """Refuse a folder that cannot be read, or of which names may be listed, and nothing may be opened."""
+    try:
+        os.scandir(folder).close()
+        os.stat(os.path.join(folder, "."))  # noqa: PTH116, PTH118  (Path drops the dot)
+    except OSError as error:
+        _refuse(error)
 
 
 def class_folders(folder: Path) -> tuple[str, ...]:
@@ -319,10 +319,7 @@ def _walk(folder: Path, left: LeftOut) -> Iterator[tuple[Path, list[str], list[P
             subfolders.clear()
             continue
         entered.add(real)
-        try:
-            _require_opening(Path(place))
-        except OSError as error:
-            _refuse(error)
+        _require_opening(Path(place))
         visible = sorted(name for name in subfolders if not name.startswith("."))
         left.hidden += len(subfolders) - len(visible)
         # The walk goes on into these.
