@@ -2,8 +2,8 @@
 
 The members of one image are neighbours and share a key, their name up to the first dot, as WebDataset has it:
 `0001.jpg`, and `0001.cls` (a class index or name as text) or `0001.json` (the same, or an object that has it under
-"label", "cls" or "class"). Where several name a class, it is the same one. What follows the first dot is the
-ending: beside `0001.jpg`, `0001.mask.png` is not the image, nor is `img.0001.jpg` one. A warning says how many
+"label", "cls" or "class"). Where several name a class, the first of these decides. What follows the first dot is
+the ending: beside `0001.jpg`, `0001.mask.png` is not the image, nor is `img.0001.jpg` one. A warning says how many
 members are left out.
 """
 
@@ -108,13 +108,6 @@ class Labels:
                 place, f"the class {index}", f"an index from 0 below {self.count}", hint
             )
         return index
-
-    def contradicts(self, label: object, index: int, place: Path) -> bool:
-        """Whether a label means another class than this; one that means no class does not."""
-        try:
-            return self.index_of(label, place) != index
-        except ImageError:
-            return False
 
 
 ANY_INDEX = Labels()
@@ -264,43 +257,23 @@ def _is_image(ending: str) -> bool:
 
 
 def _label(place: Path, beside: Mapping[str, Member], labels: Labels) -> int | None:
-    """Return the class that the members beside an image say; None where they say none.
-
-    The first statement decides; ImageError if another one is of another class. One that is of no class of the model
-    may be of other classes, such as a group of them.
-    """
-    statements = _statements(place, beside)
-    if not statements:
-        return None
-    first = next(iter(statements))
-    index = labels.index_of(statements[first], place)
-    for source, label in statements.items():
-        if labels.contradicts(label, index, place):
-            got = f"{first} {statements[first]!r}, but {source} {label!r}"
-            raise ImageError(place, got, "one class", "correct one of them")
-    return index
-
-
-def _statements(place: Path, beside: Mapping[str, Member]) -> dict[str, object]:
-    """Return what may be the label by its source, the members beside an image and the keys in them."""
-    statements: dict[str, object] = {}
+    """Return the class that the members beside an image say, the first that does; None where none does."""
     if "cls" in beside:
         text = (beside["cls"].content or b"").decode("utf-8", errors="replace")
-        statements[".cls"] = text.strip()
-    if "json" in beside:
-        try:
-            content = json.loads(beside["json"].content or b"")
-        except ValueError as error:
-            raise ImageError(
-                f"{place}: .json",
-                f"no JSON ({reason_of(error)})",
-                "a class, or an object with one",
-            ) from None
-        named = content if isinstance(content, dict) else {"": content}
-        for key in ("", *LABEL_KEYS):
-            if named.get(key) is not None:
-                statements[f".json {key}".rstrip()] = named[key]
-    return statements
+        return labels.index_of(text.strip(), place)
+    if "json" not in beside:
+        return None
+    try:
+        content = json.loads(beside["json"].content or b"")
+    except ValueError as error:
+        got = f"no JSON ({reason_of(error)})"
+        expected = "a class, or an object with one"
+        raise ImageError(f"{place}: .json", got, expected) from None
+    named = content if isinstance(content, dict) else {LABEL_KEYS[0]: content}
+    for key in LABEL_KEYS:
+        if named.get(key) is not None:
+            return labels.index_of(named[key], place)
+    return None
 
 
 def _whole(text: str) -> int | None:

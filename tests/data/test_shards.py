@@ -59,36 +59,12 @@ def test_a_label_may_be_json(tmp_path: Path, told: str) -> None:
     assert labels(shard) == [4]
 
 
-@pytest.mark.parametrize(
-    ("cls", "content", "got"),
-    [
-        ("4", "5", ".cls '4', but .json 5"),
-        ("4", '{"label": 5}', ".cls '4', but .json label 5"),
-        ("4", '{"label": 4, "class": "dog"}', ".cls '4', but .json class 'dog'"),
-        ("", '{"label": 4, "class": 5}', ".json label 4, but .json class 5"),
-    ],
-)
-def test_labels_of_two_classes_are_refused(
-    tmp_path: Path, cls: str, content: str, got: str
-) -> None:
-    members: dict[str, bytes | str] = {"1.png": encoded(1), "1.json": content}
-    if cls:
-        members["1.cls"] = cls
+@pytest.mark.parametrize("content", ["5", '{"label": "cat"}', '{"label": 99}', "{"])
+def test_of_several_labels_the_first_decides(tmp_path: Path, content: str) -> None:
+    members = {"1.png": encoded(1), "1.cls": "4", "1.json": content}
     shard = write_shard(tmp_path / "a.tar", members)
     known = Labels(6, ("a", "b", "c", "d", "cat", "dog"))
-    with pytest.raises(ImageError, match=f"got {got} \\| need one class"):
-        list(read_shards([shard], known))
-    assert [file.label for file in read_shards([shard], None)] == [None]
-
-
-def test_labels_that_agree_or_mean_no_class_stand_beside_each_other(
-    tmp_path: Path,
-) -> None:
-    for content in ("4", '{"label": "cat"}', '{"class": "pet"}', '{"label": 99}'):
-        members = {"1.png": encoded(1), "1.cls": "4", "1.json": content}
-        shard = write_shard(tmp_path / "a.tar", members)
-        known = Labels(6, ("a", "b", "c", "d", "cat", "dog"))
-        assert [file.label for file in read_shards([shard], known)] == [4]
+    assert [file.label for file in read_shards([shard], known)] == [4]
 
 
 def test_without_a_label_it_is_unknown(tmp_path: Path) -> None:
