@@ -166,17 +166,11 @@ def list_shards(
                 f"members whose first dot begins {', '.join(sorted(SUFFIXES))}",
             )
         files += images
-    unlabelled = (
-        [] if labels is None else [file for file in files if file.label is None]
-    )
-    left.say(
-        str(paths[0] if len(paths) == 1 else root),
-        *(
-            [f"images without a label: {len(unlabelled)} of {len(files)}"]
-            if unlabelled
-            else []
-        ),
-    )
+    said = list[str]()
+    unlabelled = sum(file.label is None for file in files)
+    if labels is not None and unlabelled:
+        said.append(f"images without a label: {unlabelled} of {len(files)}")
+    left.say(str(paths[0] if len(paths) == 1 else root), *said)
     return ImageFolder(root, tuple(files), {} if labels is None else labels.class_names)
 
 
@@ -190,10 +184,10 @@ def _images(
 ) -> Iterator[ImageFile]:
     for _, group in groupby(members, key=lambda member: member.key):
         image: Member | None = None
-        beside: dict[str, Member] = {}
+        beside: dict[str, bytes] = {}
         for member in group:
             if not _is_image(member.ending):
-                beside[member.ending] = member
+                beside[member.ending] = member.content or b""
             elif image is None:
                 image = member
             else:
@@ -256,15 +250,15 @@ def _is_image(ending: str) -> bool:
     return f".{ending}" in SUFFIXES
 
 
-def _label(place: Path, beside: Mapping[str, Member], labels: Labels) -> int | None:
+def _label(place: Path, beside: Mapping[str, bytes], labels: Labels) -> int | None:
     """Return the class that the members beside an image say, the first that does; None where none does."""
     if "cls" in beside:
-        text = (beside["cls"].content or b"").decode("utf-8", errors="replace")
+        text = beside["cls"].decode("utf-8", errors="replace")
         return labels.index_of(text.strip(), place)
     if "json" not in beside:
         return None
     try:
-        content = json.loads(beside["json"].content or b"")
+        content = json.loads(beside["json"])
     except ValueError as error:
         got = f"no JSON ({reason_of(error)})"
         expected = "a class, or an object with one"
