@@ -10,8 +10,6 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import NoReturn
 
-from typing_extensions import override
-
 from exporter.core.base.errors import ImageError, reason_of
 from exporter.core.base.files import regular
 from exporter.core.base.spread import set_apart
@@ -54,13 +52,12 @@ class Span:
 class ImageFile:
     """One image and the index of its class, None where it is unknown.
 
-    A member of a tar file has the `path` of the tar file and its own; its bytes are in `content`, or to be read
-    from its `span`. One at hand has `pixels`, [3, height, width]: uint8, or float32 as normalised for the model.
+    A member of a tar file has the `path` of the tar file and its own; its bytes are to be read from its `span`. One
+    at hand has `pixels`, [3, height, width]: uint8, or float32 as normalised for the model.
     """
 
     path: Path
     label: int | None
-    content: bytes | None = field(default=None, repr=False)
     span: Span | None = None
     pixels: Array | None = field(default=None, compare=False, repr=False)
 
@@ -72,8 +69,6 @@ class ImageFile:
         """
         if self.pixels is not None:
             return self.pixels.tobytes()
-        if self.content is not None:
-            return self.content
         if self.span is None:
             return regular(self.path).read_bytes()
         with self.span.archive.open("rb") as archive:
@@ -82,49 +77,28 @@ class ImageFile:
 
 
 @dataclass(frozen=True)
-class ImageSource:
-    """Images in the order of their paths below `root`, to be iterated over once.
+class ImageFolder:
+    """Images in the order of their paths below `root`.
 
     `class_names` has the names of the classes in the data, by index, where a name decided the class of the images.
-    `limit` is the most images that are read, None where all are.
-    """
-
-    root: Path
-    files: Iterable[ImageFile]
-    class_names: Mapping[int, str] = field(
-        default_factory=dict, compare=False, repr=False
-    )
-    limit: int | None = field(default=None, compare=False)
-
-    @property
-    def total(self) -> int | None:
-        """The number of images, or the limit where only the end tells, or None."""
-        return self.limit
-
-    def name_of(self, path: Path) -> str:
-        """Return the path of an image below the root, with slashes."""
-        return Path(os.path.relpath(path, self.root)).as_posix()
-
-
-@dataclass(frozen=True)
-class ImageFolder(ImageSource):
-    """A list of images, to be read in any order and more than once.
-
     `folders` are the direct subfolders of the root, sorted; none of tar files.
     """
 
+    root: Path
     files: tuple[ImageFile, ...]
+    class_names: Mapping[int, str] = field(
+        default_factory=dict, compare=False, repr=False
+    )
     folders: tuple[str, ...] = field(default=(), compare=False, repr=False)
-
-    @property
-    @override
-    def total(self) -> int:
-        return len(self.files)
 
     @property
     def labelled(self) -> bool:
         """Whether the class of every image is known."""
         return all(file.label is not None for file in self.files)
+
+    def name_of(self, path: Path) -> str:
+        """Return the path of an image below the root, with slashes."""
+        return Path(os.path.relpath(path, self.root)).as_posix()
 
 
 @dataclass

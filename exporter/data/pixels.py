@@ -8,7 +8,7 @@ import logging
 from collections import deque
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from io import BytesIO
 from itertools import islice
 from math import floor
@@ -298,10 +298,7 @@ def load_image(file: ImageFile, *preprocessings: Preprocessing) -> LoadedImage:
     except ImageError as error:
         return LoadedImage(file, reason=error.got)
     views = tuple(to_pixels(to_input_size(image, step)) for step in preprocessings)
-    # Encoded bytes are not needed any more.
-    return LoadedImage(
-        file if file.content is None else replace(file, content=None), views
-    )
+    return LoadedImage(file, views)
 
 
 def read_rgb(file: ImageFile) -> Image.Image:

@@ -1,4 +1,4 @@
-"""Read images and their classes from WebDataset shards: tar files, in one pass or by their members' places.
+"""List images and their classes in WebDataset shards: uncompressed tar files, read by their members' places.
 
 The members of one image are neighbours and share a key, their name up to the first dot, as WebDataset has it:
 `0001.jpg`, and `0001.cls` (a class index or name as text) or `0001.json` (the same, or an object that has it under
@@ -11,13 +11,12 @@ import json
 import os
 import re
 import tarfile
-import zlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import groupby
 from pathlib import Path, PurePosixPath
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 from exporter.core.base.errors import ImageError, reason_of
 from exporter.core.base.files import regular
@@ -35,7 +34,7 @@ ENDINGS = (".tar", ".tar.gz", ".tgz")
 # How files start that gzip, bzip2 and xz wrote.
 COMPRESSED = (b"\x1f\x8b", b"BZh", b"\xfd7zXZ\0")
 LABEL_KEYS = ("label", "cls", "class")
-# No more of a member is read: encoded images are smaller, and a broken header may announce any size.
+# No more of a label is read: a broken header may announce any size.
 MOST_BYTES = 1 << 28
 LABEL_ENDINGS = ("cls", "json")
 
@@ -43,14 +42,14 @@ LABEL_ENDINGS = ("cls", "json")
 class Member(NamedTuple):
     """A file of a shard: `key` is its name up to the first dot, `ending` what follows.
 
-    An image has its `content`, or its place in the file, `span`.
+    An image has its place in the file, `span`; a label its `content`.
     """
 
     name: str
     key: str
     ending: str
-    content: bytes | None
-    span: Span | None
+    span: Span
+    content: bytes
 
 
 @dataclass(frozen=True)
@@ -133,32 +132,19 @@ def find_shards(folder: Path) -> tuple[Path, ...]:
     return tuple(filter(is_shard, paths))
 
 
-def read_shards(
-    paths: Sequence[Path], labels: Labels | None = ANY_INDEX
-) -> Iterator[ImageFile]:
-    """Yield the images of shards in order, each with its bytes; only one shard is open, and few images in memory.
-
-    Compressed ones are recognised by their content. Without `labels`, no label is read.
-    """
-    for path in paths:
-        left = LeftOut()
-        yield from _images(path, _members(path, "r|*", left), labels, left)
-        left.say(str(path))
-
-
 def list_shards(
     paths: Sequence[Path], labels: Labels | None = ANY_INDEX
 ) -> ImageFolder:
-    """List the images of uncompressed shards by their places, to be read in any order; arguments as above."""
+    """List the images of uncompressed shards by their places, in order; without `labels`, no label is read."""
     files: list[ImageFile] = []
-    left, root = LeftOut(), common_folder(paths)
+    left = LeftOut()
     for path in paths:
         if is_packed(path):
             expected = "an uncompressed one: its images are read in any order"
             raise ImageError(
                 path, "a compressed tar file", expected, "unpack it with gunzip"
             )
-        images = list(_images(path, _members(path, "r:", left), labels, left))
+        images = list(_images(path, labels, left))
         if not images:
             raise ImageError(
                 path,
@@ -170,24 +156,18 @@ def list_shards(
     unlabelled = sum(file.label is None for file in files)
     if labels is not None and unlabelled:
         said.append(f"images without a label: {unlabelled} of {len(files)}")
+    root = Path(os.path.commonpath([path.parent.absolute() for path in paths]))
     left.say(str(paths[0] if len(paths) == 1 else root), *said)
     return ImageFolder(root, tuple(files), {} if labels is None else labels.class_names)
 
 
-def common_folder(paths: Sequence[Path]) -> Path:
-    """Return the folder below which all files are."""
-    return Path(os.path.commonpath([path.parent.absolute() for path in paths]))
-
-
-def _images(
-    path: Path, members: Iterable[Member], labels: Labels | None, left: LeftOut
-) -> Iterator[ImageFile]:
-    for _, group in groupby(members, key=lambda member: member.key):
+def _images(path: Path, labels: Labels | None, left: LeftOut) -> Iterator[ImageFile]:
+    for _, group in groupby(_members(path, left), key=lambda member: member.key):
         image: Member | None = None
         beside: dict[str, bytes] = {}
         for member in group:
             if not _is_image(member.ending):
-                beside[member.ending] = member.content or b""
+                beside[member.ending] = member.content
             elif image is None:
                 image = member
             else:
@@ -195,7 +175,7 @@ def _images(
         if image is not None:
             place = path / image.name
             label = None if labels is None else _label(place, beside, labels)
-            yield ImageFile(place, label, image.content, image.span)
+            yield ImageFile(place, label, image.span)
 
 
 class _Header(tarfile.TarInfo):
@@ -214,10 +194,10 @@ class _Header(tarfile.TarInfo):
             raise tarfile.ReadError(f"{error} at byte {archive.offset}") from None
 
 
-def _members(path: Path, mode: Literal["r|*", "r:"], left: LeftOut) -> Iterator[Member]:
-    """Yield the files of a shard that are an image or its label; with "r:", images by their places."""
+def _members(path: Path, left: LeftOut) -> Iterator[Member]:
+    """Yield the files of a shard that are an image or its label."""
     try:
-        with tarfile.open(regular(path), mode, tarinfo=_Header) as archive:
+        with tarfile.open(regular(path), "r:", tarinfo=_Header) as archive:
             for header in archive:
                 place = PurePosixPath(header.name)
                 stem, _, ending = place.name.partition(".")
@@ -230,16 +210,12 @@ def _members(path: Path, mode: Literal["r|*", "r:"], left: LeftOut) -> Iterator[
                     else:
                         left.note(place.name)
                     continue
-                content, span = None, None
-                if mode == "r:" and _is_image(ending):
-                    span = Span(path, header.offset_data, header.size)
-                else:
-                    file = archive.extractfile(header)
-                    content = file.read(MOST_BYTES) if file else b""
-                yield Member(
-                    header.name, str(place.with_name(stem)), ending, content, span
-                )
-    except (OSError, EOFError, tarfile.TarError, zlib.error) as error:
+                key, content = str(place.with_name(stem)), b""
+                span = Span(path, header.offset_data, header.size)
+                if ending in LABEL_ENDINGS and (file := archive.extractfile(header)):
+                    content = file.read(MOST_BYTES)
+                yield Member(header.name, key, ending, span, content)
+    except (OSError, EOFError, tarfile.TarError) as error:
         reason = reason_of(error)
         raise ImageError(
             path, f"no whole tar file ({reason})", "one that can be read to its end"

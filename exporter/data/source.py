@@ -1,17 +1,13 @@
 """Open the images to evaluate on: a folder, or the tar files of a WebDataset."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
-from itertools import islice
 from pathlib import Path
-from typing import TypeVar
 
 from exporter.core.base.errors import ImageError
 from exporter.data.class_map import MAP_HINT, is_order, quoted, read_class_map
 from exporter.data.images import (
-    ImageFile,
     ImageFolder,
-    ImageSource,
     by_folder,
     class_folders,
     list_images,
@@ -19,15 +15,10 @@ from exporter.data.images import (
 )
 from exporter.data.shards import (
     Labels,
-    common_folder,
     find_shards,
-    is_packed,
     is_shard,
     list_shards,
-    read_shards,
 )
-
-SourceT = TypeVar("SourceT", bound=ImageSource)
 
 
 def open_source(
@@ -40,7 +31,7 @@ def open_source(
     needs_labels: bool = False,
     max_images: int | None = None,
     seed: int = 0,
-) -> ImageSource:
+) -> ImageFolder:
     """Open a folder of images, a folder of tar files, or tar files; all of them have a label, or none has.
 
     Args:
@@ -55,23 +46,23 @@ def open_source(
         seed: Of that draw.
 
     Raises:
-        ImageError: There is no image, a path is neither, or the classes are not those of the model. Of compressed
-            tar files, the labels are checked while they are read.
+        ImageError: There is no image, a path is neither, or the classes are not those of the model.
     """
     folder = paths[0] if len(paths) == 1 and paths[0].is_dir() else None
     # Beside class folders, a tar file is what they were unpacked from.
     shards = tuple(paths) if folder is None else _shards_in(folder)
     classes = num_classes if labels else None
-    source: ImageSource
     if folder is not None and not shards:
         images = images_at(folder, classes, class_map, names=names)
         if labels:
             _check_classes(images, num_classes)
-        source = sample(images, max_images, seed)
+        images = sample(images, max_images, seed)
     else:
         _check_shards(shards)
-        source = _of_shards(shards, _labels(classes, class_map, names), max_images)
-    return _alike(source, needs_labels=needs_labels)
+        listed = list_shards(shards, _labels(classes, class_map, names))
+        images = replace(listed, files=listed.files[:max_images])
+    _check_alike(images, needs_labels=needs_labels)
+    return images
 
 
 def _check_classes(images: ImageFolder, num_classes: int) -> None:
@@ -92,18 +83,6 @@ def _check_shards(paths: Sequence[Path]) -> None:
                 "a folder beside others" if is_folder else "no such folder or tar file"
             )
             raise ImageError(path, got, "a folder of images, or tar files")
-
-
-def _of_shards(
-    shards: Sequence[Path], labels: Labels | None, count: int | None
-) -> ImageSource:
-    """Return the first images of tar files: a stream where one is compressed, else a list."""
-    if any(map(is_packed, shards)):
-        files = islice(read_shards(shards, labels), count)
-        names = {} if labels is None else labels.class_names
-        return ImageSource(common_folder(shards), files, names, count)
-    listed = list_shards(shards, labels)
-    return replace(listed, files=listed.files[:count])
 
 
 def images_at(
@@ -146,34 +125,23 @@ def class_mismatch(images: ImageFolder, num_classes: int) -> str:
     return f"{len(images.folders)} class folders ({quoted(images.folders)})"
 
 
-def _alike(source: SourceT, *, needs_labels: bool) -> SourceT:
-    """Return the source. Labels of listed images are checked before the work, those of a stream as it is read."""
-    checked = _checked(source, needs_labels=needs_labels)
-    return replace(
-        source, files=tuple(checked) if isinstance(source, ImageFolder) else checked
-    )
-
-
-def _checked(source: ImageSource, *, needs_labels: bool) -> Iterator[ImageFile]:
-    labelled = None
-    for file in source.files:
-        has_label = file.label is not None
-        if labelled is None:
-            labelled = has_label
-            if needs_labels and not labelled:
-                expected = "one folder per class, or labels in tar files"
-                hint = "only the agreement of two models, by eval, needs none"
-                raise ImageError(source.name_of(file.path), "no label", expected, hint)
-        if has_label != labelled:
+def _check_alike(images: ImageFolder, *, needs_labels: bool) -> None:
+    """Raise ImageError unless all images have a label, or none has."""
+    first = images.files[0]
+    labelled = first.label is not None
+    if needs_labels and not labelled:
+        expected = "one folder per class, or labels in tar files"
+        hint = "only the agreement of two models, by eval, needs none"
+        raise ImageError(images.name_of(first.path), "no label", expected, hint)
+    for file in images.files:
+        if (file.label is not None) != labelled:
             got, expected = ("no label", "one") if labelled else ("a label", "none")
-            hint = "--no-labels leaves out all"
             raise ImageError(
-                source.name_of(file.path),
+                images.name_of(file.path),
                 got,
                 f"{expected}, as the images before it",
-                hint,
+                "--no-labels leaves out all",
             )
-        yield file
 
 
 def _shards_in(place: Path) -> tuple[Path, ...]:

@@ -23,7 +23,7 @@ from exporter.core.base.machine import environment
 from exporter.core.base.progress import SILENT, Stages
 from exporter.core.base.records import ModelSpec, Output
 from exporter.core.base.vocabulary import OutputKind
-from exporter.data.images import ImageSource
+from exporter.data.images import ImageFolder
 from exporter.data.source import open_source
 from exporter.jobs.predicting import (
     Answers,
@@ -185,7 +185,7 @@ def _with_classes(
     """Measure the accuracy of models with classes; compare two."""
     classes = _common_classes(models)
 
-    def listed(spec: ModelSpec) -> ImageSource:
+    def listed(spec: ModelSpec) -> ImageFolder:
         return open_source(
             images,
             classes,
@@ -295,7 +295,7 @@ def _common_classes(models: Sequence[EvalModel]) -> int:
 def _in_one_order(
     models: Sequence[EvalModel],
     class_map: Path | None = None,
-    listed: Callable[[ModelSpec], ImageSource] | None = None,
+    listed: Callable[[ModelSpec], ImageFolder] | None = None,
 ) -> Sequence[EvalModel]:
     """Return the models with the classes of the second one in the order of the first."""
     if len(models) < 2:

@@ -9,7 +9,7 @@ from exporter.core.base.errors import ImageError, ModelError
 from exporter.core.base.progress import Advance, Stages
 from exporter.core.base.records import ModelSpec
 from exporter.core.prune.pruned_vit import PrunedViT
-from exporter.data.images import ImageFolder, ImageSource, sample, shared_count, split
+from exporter.data.images import ImageFolder, sample, shared_count, split
 from exporter.data.source import class_mismatch, open_source
 from exporter.jobs.checks import HELD_OUT_IMAGES
 from exporter.jobs.network import Network
@@ -49,14 +49,12 @@ class Exam:
     def warn_of(self, trained: ImageFolder) -> None:
         """Log one line where images to measure on are trained on too."""
         source = self._source()
-        if not isinstance(source, ImageFolder):
-            return
         seen = shared_count(source, trained)
         if seen:
             text = "%s: %d of %d images to measure on are trained on: what is measured on them is too good"
             logger.warning(text, self.place, seen, len(source.files))
 
-    def _source(self) -> ImageSource:
+    def _source(self) -> ImageFolder:
         return open_source(
             [self.place],
             self.spec.num_classes,

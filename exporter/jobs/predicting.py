@@ -21,7 +21,7 @@ from exporter.core.base.tensor_names import IMAGES, Array
 from exporter.core.base.vocabulary import InputKind
 from exporter.core.verify.runner import PartRunner, ReorderedRunner, Runner
 from exporter.data.batches import View, batches_of
-from exporter.data.images import ImageFile, ImageSource
+from exporter.data.images import ImageFile, ImageFolder
 from exporter.engines.choice import (
     RunSettings,
     require_runtime,
@@ -248,7 +248,7 @@ class Answers(Generic[FoundT]):
 
 def predict_models(
     models: Sequence[EvalModel],
-    source: ImageSource,
+    source: ImageFolder,
     batch: int,
     advance: Advance,
     *,
@@ -259,7 +259,7 @@ def predict_models(
 
     Args:
         models: At least one.
-        source: It is iterated over once, in each process.
+        source: The images.
         batch: Images per run; a smaller last batch is filled up, to the number of images at most.
         advance: Called with the number of images done by all processes, and the total.
         classes: Only these compete, ascending; None: all.
@@ -283,7 +283,7 @@ def predict_models(
 def embed_models(
     models: Sequence[EvalModel],
     outputs: Sequence[str],
-    source: ImageSource,
+    source: ImageFolder,
     batch: int,
     advance: Advance,
     *,
@@ -307,16 +307,16 @@ def embed_models(
     )
 
 
-def _filled(models: Sequence[EvalModel], source: ImageSource, batch: int) -> int:
+def _filled(models: Sequence[EvalModel], source: ImageFolder, batch: int) -> int:
     """Return the size that a smaller batch is filled up to: an engine's own, else no more than there are images."""
     fixed = any(model.runtime.engines for model in models)
-    return batch if fixed or source.total is None else min(batch, source.total)
+    return batch if fixed else min(batch, len(source.files))
 
 
 def _answered(
     models: Sequence[EvalModel],
     run: Callable[[Batches], tuple[FoundT, ...]],
-    source: ImageSource,
+    source: ImageFolder,
     advance: Advance,
     *,
     batch: int,
@@ -336,7 +336,8 @@ def _answered(
             turns.extend([turn * crew.count + crew.index] * len(loaded.files))
             if loaded.files:
                 yield loaded.views, loaded.labels
-            advance((len(names) + len(skipped)) * crew.count, source.total)
+            done = (len(names) + len(skipped)) * crew.count
+            advance(done, len(source.files))
 
     results = run(feeds())
     parts = crew.gathered(Answers(results, tuple(names), skipped, tuple(turns)))

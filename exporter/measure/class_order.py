@@ -6,14 +6,14 @@ from pathlib import Path
 from exporter.core.base.errors import RecipeError
 from exporter.core.base.records import ModelSpec
 from exporter.data.class_map import ClassesByName, quoted
-from exporter.data.images import ImageSource
+from exporter.data.images import ImageFolder
 
 
 def class_order(
     specs: Sequence[ModelSpec],
     names: Sequence[str],
     class_map: Path | None,
-    listed: Callable[[ModelSpec], ImageSource] | None = None,
+    listed: Callable[[ModelSpec], ImageFolder] | None = None,
 ) -> tuple[int, ...]:
     """Return for each class of a model its index in a second model; () where it is the same for each.
 
@@ -37,7 +37,7 @@ def class_order(
         return ()
 
 
-def names_on(images: ImageSource, spec: ModelSpec) -> tuple[str, ...]:
+def names_on(images: ImageFolder, spec: ModelSpec) -> tuple[str, ...]:
     """Return the names of a model's classes; where it knows none, those of the images, if each class has one.
 
     The images are listed for this model: another one's names decide nothing.

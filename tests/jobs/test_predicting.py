@@ -28,7 +28,7 @@ from exporter.core.lower.pipeline import lower
 from exporter.core.verify.openvino_runner import OpenVinoRunner
 from exporter.core.verify.runner import Runner
 from exporter.data.batches import View
-from exporter.data.images import ImageSource
+from exporter.data.images import ImageFile, ImageFolder
 from exporter.engines.choice import RunSettings
 from exporter.engines.runner import TensorRtRunner
 from exporter.jobs import predicting
@@ -92,14 +92,14 @@ def test_each_process_takes_whole_batches() -> None:
 
 @pytest.mark.parametrize(
     ("runtime", "total", "size"),
-    [(PYTORCH, 3, 3), (PYTORCH, 9, 8), (PYTORCH, None, 8), (TRT, 3, 8), (RTX, 3, 8)],
+    [(PYTORCH, 3, 3), (PYTORCH, 9, 8), (TRT, 3, 8), (RTX, 3, 8)],
 )
 def test_a_batch_is_filled_up_to_what_there_is(
-    runtime: Runtime, total: int | None, size: int
+    runtime: Runtime, total: int, size: int
 ) -> None:
     """Only an engine, which is built for sizes of batches, is given more images than there are."""
     model = SimpleNamespace(runtime=runtime)
-    source = ImageSource(Path(), (), limit=total)
+    source = ImageFolder(Path(), (ImageFile(Path(), None),) * total)
     assert predicting._filled([model], source, 8) == size  # type: ignore[list-item]
 
 

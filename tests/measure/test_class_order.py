@@ -12,7 +12,7 @@ from exporter.core.base.errors import RecipeError
 from exporter.core.base.records import ModelSpec, Output
 from exporter.core.base.tensor_names import LOGITS
 from exporter.core.base.vocabulary import OutputKind
-from exporter.data.images import ImageSource
+from exporter.data.images import ImageFolder
 from exporter.measure.class_order import class_order, names_on
 from tests.vits import make_vit
 
@@ -75,9 +75,9 @@ def test_what_no_name_tells_is_refused_or_the_class_map_decides(
 
 
 def test_the_images_tell_the_classes_of_the_model_without_names() -> None:
-    def listed(spec: ModelSpec) -> ImageSource:
+    def listed(spec: ModelSpec) -> ImageFolder:
         names = spec.class_names or ("cat", "dog", "zebra")
-        return ImageSource(Path("images"), (), dict(enumerate(names)))
+        return ImageFolder(Path("images"), (), dict(enumerate(names)))
 
     named = of(("zebra", "cat", "dog"))
     names = ("named", "nameless")
