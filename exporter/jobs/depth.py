@@ -256,13 +256,9 @@ def collect_to(
     folder = writable_folder(out)
     # samples do not depend on them
     choice = replace(choice, growth=0, last_weights=False)
-    chosen = network.recipe.images
     check_training_images(network)
     images = _training_images(network, settings)
-    spec = network.full.spec
-    exam = Exam(chosen, spec, network.stages)
-    measured = network.listed(exam.place, spec.num_classes)
-    more = (listing_sha256(measured), chosen.max_eval_images)
+    exam = Exam(network.recipe.images, network.full.spec, network.stages)
     train, bookmark = _started(
         network,
         choice,
@@ -270,7 +266,7 @@ def collect_to(
         images,
         checkpoint=folder / "step.ckpt",
         state=folder / "last.safetensors",
-        more=more,
+        more=listing_sha256(exam.source),
     )
     skipped = bookmark.skipped
     exam.warn_of(images)
@@ -303,7 +299,7 @@ def _started(
     *,
     checkpoint: Path,
     state: Path,
-    more: tuple[object, ...] = (),
+    more: object = None,
 ) -> tuple[Train, Bookmark]:
     """Return what trains the stages of a search, and its state after the last whole one.
 

@@ -35,35 +35,30 @@ class Exam:
 
     def __init__(self, images: Images, spec: ModelSpec, stages: Stages) -> None:
         self.place = needed(images.eval_images, "--eval-images", HELD_OUT_IMAGES)
-        self.images, self.spec, self.stages = images, spec, stages
-        self.class_names = self._source().class_names
-        self.skipped: dict[str, str] = {}
+        self.stages, self.skipped = stages, dict[str, str]()
+        self.source = open_source(
+            [self.place],
+            spec.num_classes,
+            class_map=images.class_map,
+            names=spec.class_names,
+            needs_labels=True,
+            max_images=images.max_eval_images,
+            seed=images.seed,
+        )
 
     def predictions(self, stage: str, *models: EvalModel) -> tuple[Predictions, ...]:
         """Return what the models predict."""
         with self.stages.stage(stage) as advance:
-            answers = predict_models(models, self._source(), BATCH, advance)
+            answers = predict_models(models, self.source, BATCH, advance)
         self.skipped |= answers.skipped
         return answers.found
 
     def warn_of(self, trained: ImageFolder) -> None:
         """Log one line where images to measure on are trained on too."""
-        source = self._source()
-        seen = shared_count(source, trained)
+        seen = shared_count(self.source, trained)
         if seen:
             text = "%s: %d of %d images to measure on are trained on: what is measured on them is too good"
-            logger.warning(text, self.place, seen, len(source.files))
-
-    def _source(self) -> ImageFolder:
-        return open_source(
-            [self.place],
-            self.spec.num_classes,
-            class_map=self.images.class_map,
-            names=self.spec.class_names,
-            needs_labels=True,
-            max_images=self.images.max_eval_images,
-            seed=self.images.seed,
-        )
+            logger.warning(text, self.place, seen, len(self.source.files))
 
 
 def train_images(network: Network, most: int | None) -> ImageFolder:

@@ -389,10 +389,10 @@ def result_of(
         before=before.accuracy,
         after=after.accuracy,
         loss_before=compare_predictions(
-            dense, before, ("dense", "before"), exam.class_names
+            dense, before, ("dense", "before"), exam.source.class_names
         ),
         loss_after=compare_predictions(
-            dense, after, ("dense", "after"), exam.class_names
+            dense, after, ("dense", "after"), exam.source.class_names
         ),
         recovery=recovery_of(dense.hits[:, 0], before.hits[:, 0], after.hits[:, 0]),
         trained=trained,

@@ -25,7 +25,7 @@ def test_an_exam_needs_images_of_its_own(image_folder: Path) -> None:
     two, seven = (make_vit(num_classes=count).spec for count in (2, 7))
     with pytest.raises(RecipeError, match="--eval-images"):
         Exam(Images(images=image_folder), two, SILENT)
-    assert Exam(Images(eval_images=image_folder), two, SILENT).class_names == {
+    assert Exam(Images(eval_images=image_folder), two, SILENT).source.class_names == {
         0: "class_0",
         1: "class_1",
     }

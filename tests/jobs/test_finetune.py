@@ -434,7 +434,8 @@ def test_losses_are_against_the_unpruned_model(tiny_vit: PrunableViT) -> None:
     trained = Trained(
         "w.safetensors", 2, 36, 4, {"torn.png": "why"}, FinetuneSettings(), 1
     )
-    exam: Any = SimpleNamespace(class_names={1: "one"}, skipped={"b.png": "why"})
+    source = SimpleNamespace(class_names={1: "one"})
+    exam: Any = SimpleNamespace(source=source, skipped={"b.png": "why"})
     three = answers(9), answers(5), answers(8)
     found = result_of(PrunedViT(tiny_vit, schedule), 2e9, trained, three, exam)
     assert (found.dense.top1, found.before.top1, found.after.top1) == (0.9, 0.5, 0.8)
