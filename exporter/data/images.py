@@ -247,7 +247,7 @@ def sample(images: ImageFolder, count: int | None, seed: int) -> ImageFolder:
     """Draw at most `count` of the images by the seed, and keep their order; all of them for None."""
     if count is None or count >= len(images.files):
         return images
-    return _at(images, sorted(ranked(len(images.files), f"{seed}")[:count]))
+    return _at(images, draw(len(images.files), count, f"{seed}"))
 
 
 def split(
@@ -271,6 +271,11 @@ def split(
 
 def _at(images: ImageFolder, places: Iterable[int]) -> ImageFolder:
     return replace(images, files=tuple(images.files[place] for place in places))
+
+
+def draw(total: int, count: int, seed: str) -> list[int]:
+    """Draw `count` different indices below `total`, ascending: those whose hash with the seed is smallest."""
+    return sorted(ranked(total, seed)[:count])
 
 
 def ranked(total: int, seed: str) -> list[int]:

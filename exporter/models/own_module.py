@@ -160,7 +160,8 @@ def _plain(module: nn.Module, weight: Tensor, bias: Tensor) -> nn.Linear:
     """Return the layer of a weight, [inputs, outputs], trained where a part of the module is."""
     names = [place.rpartition(".")[2] for place, _ in module.named_parameters()]
     has_bias = "bias" in names or bool(bias.any())
-    plain = nn.Linear(*weight.shape, bias=has_bias)
+    inputs, outputs = weight.shape
+    plain = nn.Linear(inputs, outputs, bias=has_bias)
     plain.requires_grad_(any(own.requires_grad for own in module.parameters()))
     plain.weight.copy_(weight.T)
     if has_bias:

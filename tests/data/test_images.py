@@ -15,8 +15,8 @@ from exporter.data.images import (
     ImageFile,
     ImageFolder,
     dataset_sha256,
+    draw,
     list_images,
-    ranked,
     sample,
     split,
 )
@@ -87,14 +87,14 @@ def test_links_to_folders_are_followed_but_not_in_circles(tmp_path: Path) -> Non
 def test_a_draw_is_ascending_distinct_and_of_the_size_asked_for(
     total: int, count: int, seed: str
 ) -> None:
-    drawn = sorted(ranked(total, seed)[:count])
+    drawn = draw(total, count, seed)
     assert sorted(set(drawn)) == drawn
     assert min(total, count) == len(drawn)
     assert set(drawn) <= set(range(total))
 
 
 def test_a_draw_stays_the_same_for_ever() -> None:
-    assert sorted(ranked(100, "0")[:5]) == [16, 31, 46, 87, 92]
+    assert draw(100, 5, "0") == [16, 31, 46, 87, 92]
 
 
 def test_a_sample_keeps_the_order_and_depends_on_the_seed(tmp_path: Path) -> None:
