@@ -1,7 +1,7 @@
 """Create the network for a model's name: timm's, LV-ViT, a bundled one, torchvision's, or Hugging Face's."""
 
 import logging
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -10,9 +10,7 @@ from typing import Any
 import timm
 import torch
 import torchvision
-from torch import Tensor, nn
-from torch.overrides import TorchFunctionMode
-from typing_extensions import override
+from torch import nn
 
 from exporter import bundled
 from exporter.core.base.errors import CheckpointError, HubError, ModelError, reason_of
@@ -45,49 +43,6 @@ from exporter.models.training_record import (
     timm_config,
     training_record,
 )
-
-# Methods of a tensor that initialisations call, and functions of torch.nn.init: they write values alone.
-WRITES = {
-    "add_",
-    "clamp_",
-    "erfinv_",
-    "fill_",
-    "kaiming_uniform_",
-    "mul_",
-    "normal_",
-    "uniform_",
-    "zero_",
-}
-
-
-@contextmanager
-def on_device(device: str) -> Iterator[None]:
-    """Let `torch.nn` create parameters on a device."""
-    if device == "cpu":
-        yield
-        return
-    with torch.device(device), _Unwritten():
-        yield
-
-
-class _Unwritten(TorchFunctionMode):
-    """Writes no values to tensors that have none: four fifths of the time of building a network of such."""
-
-    @override
-    def __torch_function__(
-        self,
-        func: Callable[..., Any],
-        types: Sequence[type],
-        args: Sequence[Any] = (),
-        kwargs: Mapping[str, Any] | None = None,
-    ) -> Any:
-        named = kwargs or {}
-        if getattr(func, "__name__", "") in WRITES:
-            written = args[0] if args else named["tensor"]
-            if isinstance(written, Tensor) and written.is_meta:
-                return written
-        return func(*args, **named)
-
 
 TIMM_HUB = ("hf-hub:", "hf_hub:")  # how timm's own names of models on the hub start
 # Weights in a folder of timm's, the first that is there.
@@ -317,7 +272,7 @@ def create(
 ) -> nn.Module:
     """Create the network, with pretrained or with untrained weights."""
     name = source.architecture
-    with on_device(device):
+    with torch.device(device):
         if name in LVVITS:
             return _create_lvvit(source, pretrained=pretrained)
         if name.startswith(TORCHVISION):

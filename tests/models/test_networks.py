@@ -5,24 +5,19 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import timm
-import torch
 from huggingface_hub import constants
 from huggingface_hub.errors import LocalEntryNotFoundError
 from timm.models.vision_transformer import VisionTransformer
 from torch import nn
-from torch.utils._python_dispatch import TorchDispatchMode
-from typing_extensions import override
 
 from exporter import bundled
 from exporter.core.base.errors import CheckpointError, HubError, ModelError
 from exporter.core.vit.lvvit import LvVit
 from exporter.models import hub, listed
 from exporter.models.listed import check_adapter, check_name, model_list
-from exporter.models.networks import Source, create, on_device, source_of
+from exporter.models.networks import Source, create, source_of
 from exporter.models.registry import describe
 from exporter.models.request import ModelRequest
-from tests.vits import TINY
 
 NAME = "vit_tiny_patch16_224"
 CONFIG = """{"model_type": "vit", "architectures": ["ViTForImageClassification"], "hidden_size": 48,
@@ -256,37 +251,3 @@ def test_a_hub_that_does_not_answer_says_nothing_of_the_model(
         HubError, match=r"hf-hub:a/b \| got no answer .* need a hub that can be reached"
     ):
         create(source("hf-hub:a/b"))
-
-
-class Written(TorchDispatchMode):
-    """The operators that ran, by name."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.names: set[str] = set()
-
-    @override
-    def __torch_dispatch__(
-        self, func: Any, types: Any, args: Any = (), kwargs: Any = None
-    ) -> Any:
-        self.names.add(func.overloadpacket.__name__)
-        return func(*args, **(kwargs or {}))
-
-
-def test_parameters_without_values_have_the_same_shapes_and_nothing_is_written_to_them() -> (
-    None
-):
-    found = {}
-    for device in ("cpu", "meta"):
-        with Written() as written, on_device(device):
-            found[device] = dict(timm.create_model(NAME, **TINY).named_parameters())
-        assert bool(written.names & {"uniform_", "normal_", "erfinv_"}) == (
-            device == "cpu"
-        )
-    shapes = [
-        {name: each.shape for name, each in built.items()} for built in found.values()
-    ]
-    assert shapes[0] == shapes[1]
-    assert all(each.is_meta and each.requires_grad for each in found["meta"].values())
-    with on_device("meta"):
-        assert torch.ones(2, device="cpu").mul_(3.0).add_(1.0).tolist() == [4.0, 4.0]
