@@ -109,10 +109,11 @@ def read_state_dict(path: Path) -> dict[str, Tensor]:
         raise CheckpointError(path, got, A_CHECKPOINT, SAVE)
     if outer_name and isinstance(content, Mapping):
         _log_other_sets(content, outer_name, weights, path)
+    dense = {name: value.to_dense() for name, value in weights.items()}
     # Exact: each number of 8 bits is one of 32.
     return {
         name: value.float() if _is_eight_bits(value) else value
-        for name, value in weights.items()
+        for name, value in dense.items()
     }
 
 

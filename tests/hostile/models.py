@@ -126,7 +126,6 @@ WEIGHTS: dict[str, Callable[[dict[str, Any]], object]] = {
     "0-d head": _set(HEAD, torch.tensor(1.0)),
     "1-d places": _set(PLACES, lambda tensor: tensor.flatten()),
     "meta": _set(HEAD, lambda tensor: tensor.to("meta")),
-    "sparse": _set(HEAD, lambda tensor: tensor.to_sparse()),
     "a number": _set(HEAD, 3.0),
     "missing": lambda state: {
         name: value for name, value in state.items() if name != "norm.weight"

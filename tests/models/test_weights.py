@@ -49,6 +49,10 @@ READ: dict[str, tuple[dict[str, Any], str]] = {
     "bare": (STATE, ""),
     "state_dict": ({"state_dict": STATE, "arch": "vit"}, ""),
     "twice": ({"model": {"model": STATE}}, ""),
+    "sparse": (
+        {**STATE, "head.weight": STATE["head.weight"].to_sparse()},
+        "",
+    ),
     "DeiT": ({**RUN, "model": STATE, "model_ema": None}, ""),
     "EViT": (
         {**RUN, "model": OTHER, "model_ema": STATE},
