@@ -10,15 +10,8 @@ from typing import Any
 import numpy as np
 import onnx
 
-from exporter.serve.export_folder import (
-    CHECKSUMS,
-    MODEL,
-    REFERENCE,
-    REPORT,
-    SCHEDULE,
-    save_checksums,
-)
-from tests.hostile import flags
+from exporter.serve.export_folder import CHECKSUMS, REFERENCE, REPORT, save_checksums
+from tests.hostile.flags import MODEL
 from tests.hostile.inputs import Hostile, Place
 
 VERBS = (
@@ -29,6 +22,7 @@ VERBS = (
     "build {work}/x",
     "inspect {work}/x",
 )
+CHECK_FILE = f"check --onnx {{work}}/m.onnx {MODEL} --images {{images}}"
 Change = Callable[[Path], object]
 
 
@@ -36,195 +30,131 @@ def copied(place: Place) -> Path:
     return shutil.copytree(place.folder, place.work / "x")
 
 
-def _changed(change: Change, place: Place) -> None:
-    """A copy that was changed, with the checksums of before."""
-    change(copied(place))
-
-
 def _forged(change: Change, place: Place) -> None:
     """A copy that was changed, with checksums that fit."""
     folder = copied(place)
-    names = [
-        line.split("  ", 1)[1] for line in (folder / CHECKSUMS).read_text().splitlines()
-    ]
+    lines = (folder / CHECKSUMS).read_text().splitlines()
     change(folder)
+    names = [line.split("  ", 1)[1] for line in lines]
     save_checksums(folder, [name for name in names if (folder / name).exists()])
 
 
-def pruned_in(folder: Path) -> Path:
-    return next(
-        path for path in folder.glob("*.star.*.onnx") if path.name.count(".") == 3
-    )
+def _pruned(folder: Path) -> Path:
+    """The model, and none of its variants."""
+    models = folder.glob("*.star.*.onnx")
+    return next(path for path in models if path.name.count(".") == 3)
 
 
 def _dense(folder: Path) -> Path:
     return next(folder.glob("*.dense.*.onnx"))
 
 
-def _tear(name: str, folder: Path) -> None:
-    path = pruned_in(folder) if name == "pruned" else folder / name
+def _tear(folder: Path) -> None:
+    path = _pruned(folder)
     path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
 
 
-def _flip(name: str, folder: Path) -> None:
-    path = pruned_in(folder) if name == "pruned" else folder / name
-    content = bytearray(path.read_bytes())
+def _flip(folder: Path) -> None:
+    content = bytearray(_pruned(folder).read_bytes())
     content[len(content) // 2] ^= 1
-    path.write_bytes(bytes(content))
+    _pruned(folder).write_bytes(bytes(content))
 
 
 def _drop(name: str, folder: Path) -> None:
-    (pruned_in(folder) if name == "pruned" else folder / name).unlink()
+    (folder / name).unlink()
 
 
 def _sums(content: str, folder: Path) -> None:
     (folder / CHECKSUMS).write_text(content)
 
 
-def _one_line(folder: Path) -> None:
+def _one_sum(folder: Path) -> None:
     lines = (folder / CHECKSUMS).read_text().splitlines()
     _sums(next(line for line in lines if line.endswith(REPORT)) + "\n", folder)
 
 
-def _set(name: str, key: str, value: Any, folder: Path) -> None:
-    content = json.loads((folder / name).read_text())
-    content[key] = value
-    (folder / name).write_text(json.dumps(content))
-
-
-def _swap(folder: Path) -> None:
-    dense, pruned = _dense(folder), pruned_in(folder)
-    aside = folder / "aside"
-    dense.rename(aside)
-    pruned.rename(dense)
-    aside.rename(pruned)
-
-
 def _twice(folder: Path) -> None:
-    shutil.copyfile(pruned_in(folder), _dense(folder))
+    shutil.copyfile(_pruned(folder), _dense(folder))
 
 
-def _other_file(role: str, name: str, folder: Path) -> None:
+def _set_in_report(key: str, value: Any, folder: Path) -> None:
+    report = json.loads((folder / REPORT).read_text())
+    report[key] = value
+    (folder / REPORT).write_text(json.dumps(report))
+
+
+def _elsewhere(folder: Path) -> None:
     files = json.loads((folder / REPORT).read_text())["files"]
-    _set(REPORT, "files", {**files, role: name}, folder)
+    _set_in_report("files", {**files, "pruned": "../../etc/passwd"}, folder)
 
 
-def _variant_as_pruned(folder: Path) -> None:
-    _other_file("pruned", next(folder.glob("*.tracing.onnx")).name, folder)
-
-
-def _metadata(key: str, value: str | None, folder: Path) -> None:
-    _metadata_of(pruned_in(folder), key, value)
-
-
-def _metadata_of(path: Path, key: str, value: str | None) -> None:
-    model = onnx.load(path)
-    kept = [
-        (entry.key, entry.value)
-        for entry in model.metadata_props
-        if entry.key != f"star_export.{key}"
-    ]
+def _metadata(key: str, value: str | None, path: Path) -> None:
+    """Give a model other metadata, or none of this key."""
+    model, own = onnx.load(path), f"star_export.{key}"
+    others = [(e.key, e.value) for e in model.metadata_props if e.key != own]
     del model.metadata_props[:]
-    for name, text in [
-        *kept,
-        *([] if value is None else [(f"star_export.{key}", value)]),
-    ]:
+    for name, text in others if value is None else [*others, (own, value)]:
         model.metadata_props.add(key=name, value=text)
     onnx.save(model, path)
 
 
-def _target_everywhere(target: str, folder: Path) -> None:
+def _of_pruned(key: str, value: str | None) -> Change:
+    return lambda folder: _metadata(key, value, _pruned(folder))
+
+
+def _for_int8(folder: Path) -> None:
     """The target in the metadata of every model, and in the report."""
     for path in folder.glob("*.onnx"):
-        _metadata_of(path, "target", target)
-    _set(REPORT, "target", target, folder)
-
-
-def _claims(key: str, value: str, place: Place) -> None:
-    """A file whose metadata has another value."""
-    path = place.work / "m.onnx"
-    shutil.copyfile(place.pruned, path)
-    _metadata_of(path, key, value)
-
-
-def _claims_crop(place: Place) -> None:
-    """A file whose metadata has another preprocessing, in both places."""
-    _claims("wings", "2", place)
-    path = place.work / "m.onnx"
-    told = {entry.key: entry.value for entry in onnx.load(path).metadata_props}
-    model = json.loads(told["star_export.model"])
-    model["preprocessing"]["mean"] = [0.1, 0.2, 0.3]
-    _metadata_of(path, "model", json.dumps(model))
-    _metadata_of(path, "preprocessing", json.dumps(model["preprocessing"]))
-
-
-def _variant(role: str, place: Place) -> None:
-    shutil.copyfile(place.pruned, place.work / f"m.{role}.onnx")
+        _metadata("target", "onnxruntime-int8", path)
+    _set_in_report("target", "onnxruntime-int8", folder)
 
 
 def _noise(folder: Path) -> None:
     """Weights that are not the model's, under its name."""
-    path = pruned_in(folder)
-    model = onnx.load(path)
+    model, rng = onnx.load(_pruned(folder)), np.random.default_rng(0)
     for tensor in model.graph.initializer:
         values = onnx.numpy_helper.to_array(tensor)
         if values.dtype == np.float32 and values.size > 1000:
-            noise = (
-                np.random.default_rng(0).normal(0, 0.2, values.shape).astype(np.float32)
-            )
+            noise = rng.normal(0, 0.2, values.shape).astype(np.float32)
             tensor.CopyFrom(onnx.numpy_helper.from_array(noise, tensor.name))
-    onnx.save(model, path)
+    onnx.save(model, _pruned(folder))
 
 
-def _arrays(change: Callable[[dict[str, Any]], dict[str, Any]], folder: Path) -> None:
-    with np.load(folder / REFERENCE) as arrays:
-        content = change(dict(arrays))
-    with (folder / REFERENCE).open("wb") as file:
-        np.savez(file, **content)
+Arrays = dict[str, Any]
 
 
-def _each(name: str, change: Callable[[Any], Any]) -> Change:
-    """A change of every array of the reference with this in its name."""
-    return partial(
-        _arrays,
-        lambda all_: {
-            key: change(value) if name in key else value for key, value in all_.items()
-        },
+def _reference(change: Callable[[Arrays], Arrays]) -> Change:
+    def run(folder: Path) -> None:
+        with np.load(folder / REFERENCE) as arrays:
+            content = change(dict(arrays))
+        with (folder / REFERENCE).open("wb") as file:
+            np.savez(file, **content)
+
+    return run
+
+
+def _without(part: str) -> Change:
+    return _reference(
+        lambda arrays: {name: v for name, v in arrays.items() if part not in name}
     )
 
 
-def _without(name: str) -> Change:
-    return partial(
-        _arrays,
-        lambda all_: {key: value for key, value in all_.items() if name not in key},
-    )
+def _objects(arrays: Arrays) -> Arrays:
+    return {**arrays, "images": arrays["images"].astype(object)}
 
 
-def _first(value: float) -> Callable[[Any], Any]:
-    """A change of the first number of an array."""
-    return lambda array: np.where(
-        np.arange(array.size).reshape(array.shape) == 0, value, array
-    ).astype(array.dtype)
+def _infinite(arrays: Arrays) -> Arrays:
+    arrays["dense_logits"][0, 0] = -np.inf
+    return arrays
 
 
-# Whatever the change, every verb that reads the folder refuses it.
+# The checksums of before: a sum says that something was changed.
 CHANGED: dict[str, tuple[Change, str]] = {
-    **{
-        f"{name} torn": (partial(_tear, name), "sha256")
-        for name in ("pruned", REFERENCE, REPORT, SCHEDULE)
-    },
-    **{
-        f"{name} flipped": (partial(_flip, name), " of SHA256SUMS | copy it again")
-        for name in ("pruned", REFERENCE, MODEL)
-    },
-    **{
-        f"{name} lost": (partial(_drop, name), "no ")
-        for name in ("pruned", REFERENCE, REPORT, SCHEDULE)
-    },
-    "swapped": (_swap, "sha256"),
+    "torn": (_tear, "sha256"),
+    "flipped": (_flip, " of SHA256SUMS | copy it again"),
+    "lost": (partial(_drop, REFERENCE), "no "),
     "no sums": (partial(_drop, CHECKSUMS), CHECKSUMS),
-    "empty sums": (partial(_sums, ""), CHECKSUMS),
-    "sums of one file": (_one_line, CHECKSUMS),
+    "sums of one file": (_one_sum, CHECKSUMS),
     "sums that are none": (partial(_sums, "x\ny\n"), CHECKSUMS),
     "a sum of a long path": (
         partial(_sums, f"{'0' * 64}  {'x/' * 2040}x\n"),
@@ -232,95 +162,69 @@ CHANGED: dict[str, tuple[Change, str]] = {
     ),
     "a sum elsewhere": (partial(_sums, f"{'0' * 64}  ../../etc/passwd\n"), CHECKSUMS),
 }
-# With checksums that fit, the files themselves say that they are wrong.
+# With checksums that fit, the files themselves say that they are wrong. A reference that lacks something must not
+# pass: comparing less than all of it would.
 FORGED: dict[str, tuple[Change, str]] = {
-    "swapped, with sums that fit": (_swap, "x"),
     "the same model twice": (_twice, "x"),
-    "a variant as the model": (_variant_as_pruned, "x"),
-    "a file elsewhere": (partial(_other_file, "pruned", "../../etc/passwd"), "passwd"),
-    "files that are none": (partial(_set, REPORT, "files", 7), "x"),
-    "no files": (partial(_set, REPORT, "files", {}), "x"),
-    "no target": (partial(_metadata, "target", None), "make it again"),
-    "a target of nobody": (partial(_metadata, "target", "abacus"), "abacus"),
-    "a schedule that is none": (partial(_metadata, "schedule", "{"), "x"),
-    "a deep schedule": (partial(_metadata, "schedule", "[" * 100_000), "x"),
-    "a schedule of one layer": (partial(_metadata, "schedule", '{"keep": [1]}'), "x"),
-    "a target in INT8": (
-        partial(_target_everywhere, "onnxruntime-int8"),
-        "weights in fp32",
-    ),
-    "an input of another kind": (partial(_metadata, "input_kind", "int4"), "int4"),
-    "a layout of nobody": (partial(_metadata, "layout", "folded"), "folded"),
-    "a model that is none": (partial(_metadata, "model", "null"), "x"),
-}
-# A reference that lacks something must not pass: comparing less than all of it would.
-REFERENCES: dict[str, tuple[Change, str]] = {
-    "no images": (_without("images"), "make it again"),
-    "images of objects": (
-        _each("images", lambda images: images.astype(object)),
-        "make it again",
-    ),
+    "a file elsewhere": (_elsewhere, "passwd"),
+    "no files": (partial(_set_in_report, "files", {}), "x"),
+    "no target": (_of_pruned("target", None), "make it again"),
+    "a target of nobody": (_of_pruned("target", "abacus"), "abacus"),
+    "a deep schedule": (_of_pruned("schedule", "[" * 100_000), "x"),
+    "fp32 for the tolerance of INT8": (_for_int8, "weights in fp32"),
+    "images of objects": (_reference(_objects), "make it again"),
     "no logits": (_without("logits"), "logits"),
     "no scores": (_without("score"), "score_"),
     "no kept sets": (_without("keep"), "decisions of the layers []"),
-    "infinite logits": (_each("dense_logits", _first(-np.inf)), "infinite"),
+    "infinite logits": (_reference(_infinite), "infinite"),
 }
 
 
-# Targets of the same precision, and what tells that the file is for none of them.
-CLAIMED = {
-    "onnxruntime-opset17-fp32": "opset 23",
-    "openvino-fp32": "an unsorted TopK",
-    "tensorrt-fp32": "opset 23",
-}
+def _claims(key: str, value: str, place: Place) -> None:
+    """A file beside no folder whose metadata has another value."""
+    shutil.copyfile(place.pruned, place.work / "m.onnx")
+    _metadata(key, value, place.work / "m.onnx")
+
+
+def _another_mean(place: Place) -> None:
+    """Another preprocessing, in both places."""
+    metadata = {e.key: e.value for e in onnx.load(place.pruned).metadata_props}
+    model = json.loads(metadata["star_export.model"])
+    model["preprocessing"]["mean"] = [0.1, 0.2, 0.3]
+    _claims("model", json.dumps(model), place)
+    told = json.dumps(model["preprocessing"])
+    _metadata("preprocessing", told, place.work / "m.onnx")
+
+
+def _variant(place: Place) -> None:
+    shutil.copyfile(place.pruned, place.work / "m.tracing.onnx")
 
 
 def _folders() -> Iterator[Hostile]:
-    """Each change with one verb, and two of them, one a kind, with every verb."""
-    for prepare, changes, everywhere in (
-        (_changed, CHANGED, "pruned torn"),
-        (_forged, FORGED, "no files"),
-        (_forged, REFERENCES, ""),
-    ):
-        for name, (change, says) in changes.items():
-            for line in VERBS if name == everywhere else VERBS[:1]:
-                yield Hostile(line, says, prepare=partial(prepare, change), name=name)
+    """Each change with one verb, and one of them with every verb."""
+    for name, (change, says) in CHANGED.items():
+
+        def changed(place: Place, change: Change = change) -> None:
+            change(copied(place))
+
+        for line in VERBS if name == "torn" else VERBS[:1]:
+            yield Hostile(line, says, prepare=changed, name=name)
+    for name, (change, says) in FORGED.items():
+        yield Hostile(VERBS[0], says, prepare=partial(_forged, change), name=name)
     yield Hostile(VERBS[0], "FAILED", 1, partial(_forged, _noise), "other weights")
-    # A hash that looks like JSON.
+    # A hash that looks like a field of a format.
     brace = partial(_claims, "weights_sha256", "{0}")
     yield Hostile("inspect {work}/m.onnx", "weights sha256: {0}", 0, brace, "a brace")
-    for line in (
-        f"check --onnx {{work}}/m.onnx {flags.MODEL} --images {{images}}",
-        "inspect {work}/m.onnx",
+    for key, value, says in (
+        ("target", "tensorrt-fp32", "opset 23"),
+        ("target", "openvino-fp32", "an unsorted TopK"),
+        ("input_kind", "uint8", "uint8"),
     ):
-        # A file of fp32 that asks for the tolerance of INT8.
-        int8 = partial(_claims, "target", "onnxruntime-int8")
-        yield Hostile(line, "weights in fp32", prepare=int8, name="a target of INT8")
-    check = f"check --onnx {{work}}/m.onnx {flags.MODEL} --images {{images}}"
-    for target, says in CLAIMED.items():
-        yield Hostile(
-            check,
-            says,
-            prepare=partial(_claims, "target", target),
-            name=f"a target {target}",
-        )
-    yield Hostile(
-        check,
-        "uint8",
-        prepare=partial(_claims, "input_kind", "uint8"),
-        name="an input of uint8",
-    )
-    yield Hostile(
-        check, "another preprocessing", prepare=_claims_crop, name="another mean"
-    )
-    for role in ("tracing", "forced", "sliced"):
-        line = f"bench --dense {{dense}} --pruned {{work}}/m.{role}.onnx"
-        yield Hostile(
-            line,
-            "a variant",
-            prepare=partial(_variant, role),
-            name=f"the {role} variant",
-        )
+        claims = partial(_claims, key, value)
+        yield Hostile(CHECK_FILE, says, prepare=claims, name=f"{key} {value}")
+    yield Hostile(CHECK_FILE, "another preprocessing", prepare=_another_mean)
+    bench = "bench --dense {dense} --pruned {work}/m.tracing.onnx"
+    yield Hostile(bench, "a variant", prepare=_variant)
 
 
 FOLDERS = tuple(_folders())

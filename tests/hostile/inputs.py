@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from stat import S_ISDIR
 
@@ -62,12 +61,29 @@ def keys(command: str, *rows: tuple[str, str]) -> Iterator[Hostile]:
     """The inputs of a command with a recipe: its text, and a part of the answer."""
     for text, says in rows:
         line = f"{command} --recipe {{work}}/r.toml"
-        prepare = partial(_write_recipe, text)
-        yield Hostile(line, says, prepare=prepare, name=text)
+        yield Hostile(
+            line, says, prepare=text_at("r.toml", _in_tables(text)), name=text
+        )
 
 
-def _write_recipe(text: str, place: Place) -> None:
-    (place.work / "r.toml").write_text(_in_tables(text), encoding="utf-8")
+def bytes_at(name: str, content: bytes) -> Prepare:
+    """Write a file into `{work}`, and the folder that it is in."""
+
+    def prepare(place: Place) -> None:
+        path = place.work / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(content)
+
+    return prepare
+
+
+def text_at(name: str, text: str) -> Prepare:
+    return bytes_at(name, text.encode())
+
+
+def folder_at(name: str) -> Prepare:
+    """Make a folder in `{work}`."""
+    return lambda place: (place.work / name).mkdir(parents=True)
 
 
 def _in_tables(text: str) -> str:

@@ -2,30 +2,22 @@
 
 import re
 from collections.abc import Callable
-from copy import deepcopy
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
-from torch import nn
 
 import exporter
 from exporter.core.base.errors import UserError
 from exporter.core.prune.pruned_vit import PrunedViT
 from exporter.core.vit.protocol import PrunableViT
 from tests.exhaustive import in_turn
-from tests.hostile.instances import ARRAYS, FAMILIES, FAULTS, OFTEN_TAKEN
+from tests.hostile.instances import ARRAYS, FAULTS, NETWORKS
 from tests.hostile.limits import limited
 from tests.vits import make_model
 
 LONGEST = 600
-
-
-@cache
-def _whole(family: str) -> nn.Module:
-    return FAMILIES[family]()
 
 
 def _assert_one_line(error: UserError, says: str) -> None:
@@ -34,25 +26,14 @@ def _assert_one_line(error: UserError, says: str) -> None:
     assert re.search(says, line), line
 
 
-@pytest.mark.parametrize(("fault", "family"), in_turn(FAULTS, FAMILIES))
-def test_a_module_is_refused_in_one_line_or_taken_as_it_is(
-    family: str, fault: str
-) -> None:
+@pytest.mark.parametrize(("fault", "network"), in_turn(FAULTS, NETWORKS))
+def test_a_module_is_refused_in_one_line(fault: str, network: str) -> None:
     change, says = FAULTS[fault]
-    model = change(deepcopy(_whole(family)))
-    model.eval()
+    model = change(NETWORKS[network]()).eval()
     modes = [part.training for part in model.modules()]
-    try:
-        with limited():
-            vit = exporter.load_model(model)
-    except UserError as error:
-        _assert_one_line(error, says)
-    else:
-        assert fault in OFTEN_TAKEN
-        images = torch.randn(2, *vit.spec.preprocessing.input_size)
-        with torch.no_grad():
-            ours = exporter.dense(vit)(images)
-            torch.testing.assert_close(ours, model.eval()(images), atol=1e-3, rtol=1e-3)
+    with pytest.raises(UserError) as refused, limited():
+        exporter.load_model(model)
+    _assert_one_line(refused.value, says)
     assert [part.training for part in model.modules()] == modes
 
 
