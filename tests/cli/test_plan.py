@@ -14,8 +14,7 @@ from exporter.models import listed as listed_module
 from exporter.models.listed import model_list
 from tests.calibration.samples import acs_of
 from tests.commands import Command, Workplace
-from tests.core.schedule.ours import DEIT_B_COUNTS_AT_07
-from tests.core.schedule.published import DEIT_B
+from tests.core.schedule.published import DEIT_B, DEIT_B_COUNTS_AT_07
 from tests.versions import LISTED
 
 

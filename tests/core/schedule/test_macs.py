@@ -35,7 +35,6 @@ from exporter.core.vit.spec import as_it_came
 from exporter.models.registry import describe
 from exporter.models.request import ModelRequest
 from tests.core.prune.adaptive import LAYOUTS, kept_by, make_adaptive
-from tests.core.schedule.ours import GMACS, MANUAL_GMACS
 from tests.core.schedule.published import (
     DEIT_B,
     HALF_DIGIT,
@@ -123,20 +122,6 @@ def test_our_dense_macs(name: str, gmacs: float) -> None:
     macs = dense_macs(spec_of(name))
     assert macs.gmacs == pytest.approx(gmacs, abs=5e-4)
     assert macs.scoring == 0
-
-
-@pytest.mark.parametrize("model", MODELS.values(), ids=lambda each: each.name)
-def test_our_macs_of_star(model: PublishedModel) -> None:
-    found = {rho: star_macs(model, rho) for rho in model.gmacs if rho < 1}
-    assert {rho: macs.network / 1e9 for rho, macs in found.items()} == pytest.approx(
-        GMACS[model.name], abs=6e-4
-    )
-    assert all(0 < macs.scoring < 0.001 * macs.network for macs in found.values())
-
-
-def test_our_macs_of_manual_schedules() -> None:
-    found = [manual_macs(layers, rates).network / 1e9 for layers, rates, _ in MANUAL]
-    assert found == pytest.approx(MANUAL_GMACS, abs=0.005)
 
 
 @pytest.mark.parametrize("family", FAMILIES)

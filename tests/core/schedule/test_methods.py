@@ -26,7 +26,6 @@ from exporter.core.schedule.methods import (
     SIMILARITY,
     check_choices,
     check_factor,
-    default_method,
     default_reduction,
     scorer_named,
 )
@@ -163,17 +162,6 @@ def test_every_method_has_choices_and_its_defaults_go_together(method: Method) -
     )
     for name in choices.scorers:
         check_choices(method, SCORERS[name], default_reduction(method, SCORERS[name]))
-
-
-def test_star_where_anything_is_given_that_only_star_uses() -> None:
-    assert default_method(None, None, star_alone=False) == Method.MATCHING
-    assert default_method("pairs", "merge", star_alone=False) == Method.TOME
-    for scorer, reduction, alone in (
-        ("intra", None, False),
-        (None, "drop", False),
-        (None, None, True),
-    ):
-        assert default_method(scorer, reduction, star_alone=alone) == Method.STAR
 
 
 def test_star_combines_every_score_with_every_reduction_but_pairs_with_drop() -> None:

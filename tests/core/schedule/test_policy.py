@@ -6,15 +6,8 @@ from typing import Any
 import pytest
 
 from exporter.core.base.errors import RecipeError
-from exporter.core.base.vocabulary import Method
 from exporter.core.schedule.methods import (
-    DROP,
-    FUSED,
     INTRA,
-    MERGE,
-    MERGE_WEIGHTED,
-    PAIRS,
-    TOKEN_PAIRS,
 )
 from exporter.core.schedule.plan import manual_schedule
 from exporter.core.schedule.policy import (
@@ -26,23 +19,6 @@ from exporter.core.schedule.policy import (
 )
 from exporter.core.schedule.prune import Prune
 from exporter.core.vit.protocol import PrunableViT
-
-
-@pytest.mark.parametrize(
-    ("settings", "expected"),
-    [
-        ({}, (Method.MATCHING, TOKEN_PAIRS, MERGE_WEIGHTED)),
-        ({"reduce": "merge"}, (Method.MATCHING, TOKEN_PAIRS, MERGE)),
-        ({"alpha": 0.5}, (Method.STAR, FUSED, DROP)),
-        ({"scorer": "intra"}, (Method.STAR, INTRA, DROP)),
-        ({"method": "tome"}, (Method.TOME, PAIRS, MERGE_WEIGHTED)),
-    ],
-)
-def test_what_is_not_said_is_the_methods_default(
-    settings: dict[str, Any], expected: tuple[Any, ...]
-) -> None:
-    policy = resolve(Prune(**settings))
-    assert (policy.method, policy.scorer, policy.reduction) == expected
 
 
 @pytest.mark.parametrize(

@@ -24,9 +24,9 @@ from exporter.core.schedule.rates import (
 )
 from exporter.models.registry import describe
 from exporter.models.request import ModelRequest
-from tests.core.schedule.ours import DEIT_B_COUNTS_AT_07
 from tests.core.schedule.published import (
     DEIT_B,
+    DEIT_B_COUNTS_AT_07,
     DEIT_B_RATES_AT_07,
     DEIT_S,
     MODELS,
