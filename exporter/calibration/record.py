@@ -15,6 +15,7 @@ from exporter.core.base.canonical_json import from_json, to_json
 from exporter.core.base.errors import CalibrationError, as_written
 from exporter.core.base.files import regular, written_beside
 from exporter.core.base.records import ModelSpec, Preprocessing, Schedule
+from exporter.core.base.vocabulary import Layout
 
 Doubles: TypeAlias = NDArray[np.float64]
 
@@ -104,6 +105,15 @@ class Calibration:
             worst,
             self.record.images,
         )
+
+
+@dataclass(frozen=True, eq=False)
+class Pruning:
+    """What prunes weights: a schedule, its calibration if it needs one, and the layout of a-STAR's tokens."""
+
+    schedule: Schedule
+    calibration: Calibration | None = None
+    layout: Layout | str = Layout.SHRINKING
 
 
 def check_calibration(

@@ -12,7 +12,12 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from exporter.calibration.record import Calibration, check_calibration, load_calibration
+from exporter.calibration.record import (
+    Calibration,
+    Pruning,
+    check_calibration,
+    load_calibration,
+)
 from exporter.core.base.errors import ImageError, RecipeError
 from exporter.core.base.progress import SILENT, Stages
 from exporter.core.base.records import ModelSpec
@@ -34,7 +39,7 @@ from exporter.jobs.recipe import (
 )
 from exporter.measure.settings import BATCH
 from exporter.models.identity import read_identity
-from exporter.training.pruned_checkpoint import Pruning, read_pruning
+from exporter.training.pruned_checkpoint import read_pruning
 
 if TYPE_CHECKING:
     from torch import Tensor

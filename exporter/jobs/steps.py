@@ -17,7 +17,7 @@ from torch import nn
 
 from exporter.calibration.calibrate import calibrate as calibrated
 from exporter.calibration.calibrate import calibrate_to
-from exporter.calibration.record import Calibration, check_calibration
+from exporter.calibration.record import Calibration, Pruning, check_calibration
 from exporter.calibration.settings import CalibrationSettings
 from exporter.core import compiler
 from exporter.core.base.artefact import artefact_of, read_pair
@@ -69,8 +69,8 @@ from exporter.models.own_module import (
 )
 from exporter.models.provenance import log_guess
 from exporter.models.pruned_module import (
-    CarriedPlan,
     is_pruned,
+    pruned_by,
     pruned_module,
     unpruned,
 )
@@ -347,8 +347,8 @@ def prune(
             if calibration is None and images is not None and needs & MEASURED:
                 calibration = calibrate(vit, images)
             schedule = plan(vit, how, calibration, images)
-        pruning = CarriedPlan(schedule, calibration, layout)
-        reference = pruning.of(vit)
+        pruning = Pruning(schedule, calibration, layout)
+        reference = pruned_by(pruning, vit)
     if isinstance(model, PrunableViT):
         return reference
     return pruned_module(model, vit.spec.name, pruning)
@@ -370,7 +370,7 @@ def reference_of(pruned: nn.Module) -> PrunedViT:
         checked(pruned.vit)
         return pruned
     model, pruning = unpruned(pruned)
-    return pruning.of(load_model(model))
+    return pruned_by(pruning, load_model(model))
 
 
 def export(

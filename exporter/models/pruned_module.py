@@ -5,15 +5,13 @@ optimizers, wrappers, checkpoints, `set_grad_checkpointing`. What it takes to ex
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from torch import nn
 
-from exporter.calibration.record import Calibration
+from exporter.calibration.record import Pruning
 from exporter.core.base.errors import ModelError
-from exporter.core.base.records import Schedule
-from exporter.core.base.vocabulary import Layout
 from exporter.core.compiler import prune
 from exporter.core.prune.pruned_vit import PrunedViT
 from exporter.core.vit.protocol import PrunableViT
@@ -28,17 +26,9 @@ PLACE = "pruning"
 UNPRUNED = ("forward_features", "forward_intermediates", "get_intermediate_layers")
 
 
-@dataclass(frozen=True, eq=False)
-class CarriedPlan:
-    """What prunes a module: what `exporter.core.compiler.prune` takes beside it."""
-
-    schedule: Schedule
-    calibration: Calibration | None
-    layout: Layout | str
-
-    def of(self, vit: PrunableViT) -> PrunedViT:
-        """Return the PyTorch reference of a pruned model."""
-        return prune(vit, self.schedule, self.calibration, self.layout)
+def pruned_by(pruning: Pruning, vit: PrunableViT) -> PrunedViT:
+    """Return the PyTorch reference of a pruned model."""
+    return prune(vit, pruning.schedule, pruning.calibration, pruning.layout)
 
 
 class Refused:
@@ -56,7 +46,7 @@ class Refused:
 class Tables(nn.Module):
     """What the forward pass reads beside parameters. It moves with the network, and is not in its state dict."""
 
-    def __init__(self, pruning: CarriedPlan, reference: PrunedViT) -> None:
+    def __init__(self, pruning: Pruning, reference: PrunedViT) -> None:
         super().__init__()
         self.pruning = pruning
         # The reference is none of the network's modules, which are its own: they share their tables.
@@ -70,7 +60,7 @@ class Tables(nn.Module):
         )
 
 
-def pruned_module(model: nn.Module, name: str, pruning: CarriedPlan) -> nn.Module:
+def pruned_module(model: nn.Module, name: str, pruning: Pruning) -> nn.Module:
     """Return a copy of a module whose forward pass is pruned; modes and `requires_grad` are those of the module.
 
     Raises:
@@ -80,10 +70,11 @@ def pruned_module(model: nn.Module, name: str, pruning: CarriedPlan) -> nn.Modul
     network: Any = inside(copied)
     with in_one_line(copied, name):
         if is_instance(network):
-            forward: Any = LibraryForward(network, name, pruning.of)
+            prune_network = partial(pruned_by, pruning)
+            forward: Any = LibraryForward(network, name, prune_network)
             reference = forward.reference
         else:
-            reference = pruning.of(adapt(copied, name))
+            reference = pruned_by(pruning, adapt(copied, name))
             forward = reference.forward
     pairs = zip(copied.parameters(), model.parameters(), strict=True)
     for parameter, own in pairs:
@@ -106,7 +97,7 @@ def _freeze_tables(network: nn.Module) -> None:
         rotation.requires_grad_(False)
 
 
-def unpruned(model: nn.Module) -> tuple[nn.Module, CarriedPlan]:
+def unpruned(model: nn.Module) -> tuple[nn.Module, Pruning]:
     """Return a copy of the module that was pruned, with the parameters as they are now, and what prunes it.
 
     Raises:

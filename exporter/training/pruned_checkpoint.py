@@ -1,12 +1,11 @@
 """What prunes the weights of a checkpoint, in its metadata: a schedule and, where scores need it, a calibration."""
 
 import json
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
-from exporter.calibration.record import ARRAYS, Calibration, calibration_of
+from exporter.calibration.record import ARRAYS, Calibration, Pruning, calibration_of
 from exporter.core.base.canonical_json import from_json
 from exporter.core.base.errors import as_written
 from exporter.core.base.records import Schedule
@@ -15,14 +14,6 @@ from exporter.models.identity import read_metadata
 SCHEDULE, CALIBRATION = "schedule", "calibration"
 # What fine-tuning measured (`exporter.measure.loss.Tuned`).
 TUNED = "tuned"
-
-
-@dataclass(frozen=True, eq=False)
-class Pruning:
-    """What prunes the weights of a checkpoint: they were trained with it."""
-
-    schedule: Schedule
-    calibration: Calibration | None
 
 
 def pruning_records(
@@ -53,7 +44,7 @@ def read_pruning(path: Path | None) -> Pruning | None:
         schedule = from_json(Schedule, metadata[SCHEDULE], source=str(path))
         lists = json.loads(metadata.get(CALIBRATION, "null"))
         if lists is None:
-            return Pruning(schedule, None)
+            return Pruning(schedule)
         record = json.dumps(lists.pop("record"))
         arrays = {
             name: np.array(numbers, np.float64)

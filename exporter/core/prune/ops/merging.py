@@ -204,7 +204,7 @@ def _pairs(
     patches = directions(key, prefix)
     sets = _sets(patches.shape[1], kept, prefix, key.device)
     first, second = sets.first, sets.second
-    alike = patches[:, first] @ patches[:, second].transpose(1, 2)
+    alike = patches.index_select(1, first) @ patches.index_select(1, second).mT
     if sizes is not None:
         weight = sizes[:, prefix:].float().sqrt().sqrt()
         alike = (alike - 1.0) * weight[:, first, None] * weight[:, None, second]
@@ -228,7 +228,8 @@ def _joined(
     staying = kept - alike.shape[2]
     batch, places = alike.shape[0], torch.arange(kept, device=alike.device)
     stay = keep_top_k(-best, staying)
-    index = torch.cat([sets.first[stay], sets.second.expand(batch, -1)], dim=1)
+    of_first = sets.first.expand(batch, -1).gather(1, stay)
+    index = torch.cat([of_first, sets.second.expand(batch, -1)], dim=1)
     into = _spread(partner + staying, sets, 0.0)
     return index, into.scatter(1, index, places.expand(batch, -1)), best
 
