@@ -194,6 +194,8 @@ def _array_of(batch: Any) -> Array:
             # A tensor of torch may need its gradient, lie on a GPU, or have a type that NumPy lacks.
             batch = batch.detach().cpu()
             batch = batch.float() if batch.is_floating_point() else batch
+        if np.ma.is_masked(batch):
+            raise ImageError("images", "a mask over pixels", "a value for each of them")
         return np.asarray(batch)
     # sparse, or without values
     except (TypeError, RuntimeError, NotImplementedError) as error:

@@ -153,6 +153,7 @@ ARRAYS: Mapping[str, Callable[[], Any]] = {
     "a list of texts": lambda: ["a.png", "b.png"],
     "a loader of labels": lambda: _batches((np.arange(4), PIXELS)),
     "0 and 1 in uint8": lambda: PIXELS % 2,
+    "a mask": lambda: np.ma.masked_array(WHOLE, WHOLE > 0.9),
     "a sparse tensor": lambda: torch.from_numpy(WHOLE).to_sparse(),
     "a tensor without values": lambda: torch.zeros(4, 3, 32, 32, device="meta"),
 }
