@@ -6,7 +6,7 @@ optimizers, wrappers, checkpoints, `set_grad_checkpointing`. What it takes to ex
 
 from collections.abc import Iterator
 from functools import partial
-from typing import Any
+from typing import Any, NoReturn
 
 from torch import nn
 
@@ -31,16 +31,10 @@ def pruned_by(pruning: Pruning, vit: PrunableViT) -> PrunedViT:
     return prune(vit, pruning.schedule, pruning.calibration, pruning.layout)
 
 
-class Refused:
-    """A method that a pruned network has not."""
-
-    def __init__(self, name: str) -> None:
-        self.name = name
-
-    def __call__(self, *_: Any, **__: Any) -> None:
-        """Say so."""
-        expected = "its forward, or the method of the module that was pruned"
-        raise ModelError(self.name, "a pruned model", expected)
+def refuse(name: str, *_: Any, **__: Any) -> NoReturn:
+    """Raise ModelError for a method that a pruned network has not."""
+    expected = "its forward, or the method of the module that was pruned"
+    raise ModelError(name, "a pruned model", expected)
 
 
 class Tables(nn.Module):
@@ -86,7 +80,7 @@ def pruned_module(model: nn.Module, name: str, pruning: Pruning) -> nn.Module:
     vars(network)["forward"] = forward
     for method in UNPRUNED:
         if hasattr(network, method):
-            vars(network)[method] = Refused(method)
+            vars(network)[method] = partial(refuse, method)
     return copied
 
 

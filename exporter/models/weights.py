@@ -31,7 +31,6 @@ from exporter.models.conversion import (
     own_part,
     to_own_keys,
     with_own_head,
-    without_shared_prefix,
 )
 from exporter.models.forms import A_CHECKPOINT, evidence_of, refusal
 
@@ -108,7 +107,7 @@ def read_state_dict(path: Path) -> dict[str, Tensor]:
         got = f"a {type(inner).__name__} without weights"
         raise CheckpointError(path, got, A_CHECKPOINT, SAVE)
     if outer_name and isinstance(content, Mapping):
-        _log_other_sets(content, outer_name, weights, path)
+        _log_other_sets(content, outer_name, path)
     dense = {name: value.to_dense() for name, value in weights.items()}
     # Exact: each number of 8 bits is one of 32.
     return {
@@ -279,19 +278,11 @@ def _check_complete(content: object, weights: Mapping[str, Tensor], path: Path) 
         raise part
 
 
-def _log_other_sets(
-    content: Mapping[Any, Any], name: str, weights: Mapping[str, Tensor], path: Path
-) -> None:
-    longest = max(without_shared_prefix(weights), key=len)
+def _log_other_sets(content: Mapping[Any, Any], name: str, path: Path) -> None:
     names = [
         str(key)
-        for key, inner in content.items()
-        if key != name
-        and inner
-        and (
-            EMA.search(str(key))
-            or any(weight.endswith(longest) for weight in _tensors(inner))
-        )
+        for key, weights in content.items()
+        if key != name and weights and (key in WRAPPERS or EMA.search(str(key)))
     ]
     if names:
         text = "%s: the weights of %s are taken, not those of %s"

@@ -39,15 +39,14 @@ def read_text_embeddings(path: Path) -> TextEmbeddings:
     """
     try:
         arrays = read_arrays(path)
-        values, names = arrays["embeddings"], [*map(str, arrays["names"].tolist())]
-        fits = values.ndim == 2 and len(names) == len(set(names)) == len(values) > 1
-        values = values.astype(np.float64)
+        values = arrays["embeddings"].astype(np.float64)
+        names = [*map(str, arrays["names"].tolist())]
     except (ValueError, KeyError, TypeError) as error:
         raise CheckpointError(path, reason_of(error), EXPECTED) from None
-    lengths = np.linalg.norm(values, axis=-1, keepdims=True) if fits else values
-    if not fits or not np.isfinite(lengths).all() or not (lengths > 0).all():
+    if values.ndim != 2 or not len(names) == len(set(names)) == len(values) > 1:
         got = f"embeddings {list(values.shape)}, {len(set(names))} different names"
-        raise CheckpointError(path, got, f"{EXPECTED}, two at least, finite and not 0")
+        raise CheckpointError(path, got, f"{EXPECTED}, two at least")
+    lengths = np.linalg.norm(values, axis=-1, keepdims=True)
     order = sorted(range(len(names)), key=lambda place: names[place])
     directions = torch.from_numpy((values / lengths)[order])
     return TextEmbeddings(tuple(names[place] for place in order), directions)

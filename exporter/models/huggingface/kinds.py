@@ -142,10 +142,6 @@ def _register(config: Any) -> dict[str, Any]:
     return {**_classifier(config), "reg_tokens": 1}
 
 
-def _plain(_: Any) -> dict[str, Any]:
-    return {}
-
-
 def _projected(config: Any) -> dict[str, Any]:
     channels = config.projection_dim
     # A head of the size of the pretrained projection is what tells that it is one.
@@ -208,7 +204,7 @@ KINDS: Mapping[str, Kind] = {
     "DeiTForImageClassificationWithTeacher": Kind(
         "deit_base_distilled_patch16_224", _classifier
     ),
-    "CLIPVisionModel": Kind("vit_base_patch32_clip_224.openai", _plain, CLIP),
+    "CLIPVisionModel": Kind("vit_base_patch32_clip_224.openai", lambda _: {}, CLIP),
     "CLIPVisionModelWithProjection": Kind(
         "vit_base_patch32_clip_224.openai", _projected, CLIP
     ),
