@@ -1,8 +1,9 @@
 """Models that are ready to run, and what several of them predict or embed over images in one pass."""
 
 import os
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, fields
+from math import ceil
 from pathlib import Path
 from typing import TYPE_CHECKING, Generic, TypeVar
 
@@ -235,15 +236,11 @@ def torch_model(
 
 @dataclass(frozen=True, eq=False)
 class Answers(Generic[FoundT]):
-    """What was found of each model for the images `names`, in order; `skipped` says why an image was left out.
-
-    `turns` has for each image the place of its batch among those of all processes.
-    """
+    """What was found of each model for the images `names`, in order; `skipped` says why an image was left out."""
 
     found: tuple[FoundT, ...]
     names: tuple[str, ...]
     skipped: dict[str, str]
-    turns: tuple[int, ...] = ()
 
 
 def predict_models(
@@ -323,24 +320,22 @@ def _answered(
     crew: Processes,
 ) -> Answers[FoundT]:
     """Pass the images of this process to the models, and join what all processes found."""
-    names, turns, skipped = list[str](), list[int](), dict[str, str]()
+    names, skipped = list[str](), dict[str, str]()
     views, workers = [model.view for model in models], environment().usable_cpus
 
     def feeds() -> Iterator[tuple[Sequence[Array], Array]]:
         files = _shared(source.files, batch, crew)
-        loads = batches_of(files, views, batch, workers=workers)
-        for turn, loaded in enumerate(loads):
+        for loaded in batches_of(files, views, batch, workers=workers):
             for path, reason in loaded.skipped.items():
                 skipped[source.name_of(path)] = reason
             names.extend(source.name_of(file.path) for file in loaded.files)
-            turns.extend([turn * crew.count + crew.index] * len(loaded.files))
             if loaded.files:
                 yield loaded.views, loaded.labels
             done = (len(names) + len(skipped)) * crew.count
             advance(done, len(source.files))
 
     results = run(feeds())
-    parts = crew.gathered(Answers(results, tuple(names), skipped, tuple(turns)))
+    parts = crew.gathered(Answers(results, tuple(names), skipped))
     if not any(part.names for part in parts):
         raise ImageError(
             models[0].runner.name, "no image", "at least one that can be read"
@@ -349,29 +344,24 @@ def _answered(
 
 
 def _shared(
-    files: Iterable[ImageFile], batch: int, crew: Processes
-) -> Iterator[ImageFile]:
-    """Yield the files of this process: of every `count` batches, one."""
-    return (
-        file
-        for place, file in enumerate(files)
-        if place // batch % crew.count == crew.index
-    )
+    files: Sequence[ImageFile], batch: int, crew: Processes
+) -> Sequence[ImageFile]:
+    """Return the files of this process: as many whole batches, one after the other, as the others have."""
+    share = batch * ceil(len(files) / (batch * crew.count))
+    return files[crew.index * share :][:share]
 
 
 def _joined(parts: Sequence[Answers[FoundT]]) -> Answers[FoundT]:
-    """Put the batches of all processes, which took turns, back into the order of the images; there is one."""
-    turns = [part.turns for part in parts]
-    order = np.concatenate(turns).argsort(kind="stable")
+    """Put the answers of all processes one after the other; there is one."""
 
     def joined(*shares: FoundT) -> FoundT:
         kind, columns = type(shares[0]), []
         for field in fields(kind):
             arrays = [getattr(share, field.name) for share in shares]
-            columns.append(np.concatenate(arrays)[order])
+            columns.append(np.concatenate(arrays))
         return kind(*columns)
 
-    names = [name for part in parts for name in part.names]
+    names = tuple(name for part in parts for name in part.names)
     results = map(joined, *(part.found for part in parts if part.names))
     skipped = {name: reason for part in parts for name, reason in part.skipped.items()}
-    return Answers(tuple(results), tuple(names[at] for at in order), skipped)
+    return Answers(tuple(results), names, skipped)

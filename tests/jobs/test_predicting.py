@@ -43,29 +43,20 @@ from tests.vits import make_vit
 
 @dataclass
 class Division:
-    """Images by number, in batches of two, of which some cannot be read, shared by processes in turns."""
+    """Images by number, in batches of two, of which some cannot be read, shared by processes."""
 
     total: int
     broken: frozenset[int]
     count: int
 
     def part(self, index: int) -> Any:
-        batches = [
-            range(start, min(start + 2, self.total))
-            for start in range(0, self.total, 2)
-        ]
-        mine = [
-            [at for at in batch if at not in self.broken]
-            for batch in batches[index :: self.count]
-        ]
-        read = [at for batch in mine for at in batch]
+        crew = Processes(index, self.count)
+        mine: Any = predicting._shared(range(self.total), 2, crew)  # type: ignore[arg-type]
+        read = [at for at in mine if at not in self.broken]
         best = np.array(read, np.int64).reshape(-1, 1) * 10
-        skipped = {
-            str(at): "torn" for at in self.broken if at // 2 % self.count == index
-        }
+        skipped = {str(at): "torn" for at in mine if at in self.broken}
         predictions = (Predictions(best, np.array(read, np.int64)),)
-        turns = [at // 2 for at in read]
-        return Answers(predictions, tuple(map(str, read)), skipped, tuple(turns))
+        return Answers(predictions, tuple(map(str, read)), skipped)
 
     def joined(self) -> Answers[Predictions]:
         return predicting._joined([self.part(index) for index in range(self.count)])
@@ -87,7 +78,7 @@ def test_each_process_takes_whole_batches() -> None:
     taken: list[Any] = []
     for index in range(2):
         taken.append(list(predicting._shared(range(7), 2, Processes(index, 2))))  # type: ignore[arg-type]
-    assert taken == [[0, 1, 4, 5], [2, 3, 6]]
+    assert taken == [[0, 1, 2, 3], [4, 5, 6]]
 
 
 @pytest.mark.parametrize(
