@@ -20,16 +20,11 @@ def mark_further(values: Sequence[Any], first: Sequence[Any]) -> list[Any]:
     return [value if value in first else also(value) for value in values]
 
 
-def in_turn(causes: Iterable[Any], places: Iterable[Any]) -> list[Any]:
-    """Every cause at every place; `make test` takes turns, until each cause and each place had one."""
+def in_turn(causes: Iterable[Any], places: Iterable[Any]) -> list[tuple[Any, Any]]:
+    """Pairs of a cause and a place, in turns until each of both had one."""
     rows, columns = [*causes], [*places]
     turns = range(max(len(rows), len(columns)))
-    first = {(turn % len(rows), turn % len(columns)) for turn in turns}
-    return [
-        (cause, place) if (row, column) in first else also(cause, place)
-        for row, cause in enumerate(rows)
-        for column, place in enumerate(columns)
-    ]
+    return [(rows[turn % len(rows)], columns[turn % len(columns)]) for turn in turns]
 
 
 def mark_further_families(items: Iterable[pytest.Item]) -> None:

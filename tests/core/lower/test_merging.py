@@ -61,10 +61,7 @@ FAMILIES = (
     "lvvit",
     "eva02, joined, rotary",
 )
-EACH = tuple(TARGETS.values())
 TWO = (ONNXRUNTIME, TENSORRT)
-# By survivors and in pairs; the others are forms of these.
-PLAIN = ("merge", "tome")
 THREE = pytest.mark.parametrize(
     "target", [ONNXRUNTIME, TENSORRT, ONNXRUNTIME_OPSET17], ids=lambda each: each.name
 )
@@ -75,21 +72,21 @@ def images_of(pruned: PrunedViT, count: int = 16) -> np.ndarray:
 
 
 def rows() -> Iterator[Any]:
-    """A way, a family and a target; `make test` takes every way, and one for every target and every family.
+    """A way, a family and a target: by survivors and in pairs for every target, other forms of both for two.
 
-    The classes of a random network lie close together: INT8 has the plainest.
+    `make test` takes pairs for every target, and every way and every family for one. The classes of a random
+    network lie close together: INT8 has the plainest.
     """
     for way in WAYS:
-        for target in EACH:
-            own = way, "vit" if target.quantization else "distilled", target
+        for target in TARGETS.values() if way in ("merge", "matching") else TWO:
+            row = way, "vit" if target.quantization else "distilled", target
             first = target is ONNXRUNTIME or way == "matching"
-            yield own if first or (way, target) == ("merge", TENSORRT) else also(*own)
-        for family in FAMILIES:
-            for target in (ONNXRUNTIME, TENSORRT, OPENVINO) if way in PLAIN else TWO:
-                first = (way, target) in (("tome", TENSORRT), ("merge", ONNXRUNTIME))
-                row = way, family, target
-                if family != "distilled":
-                    yield row if first else also(*row)
+            yield row if first or (way, target) == ("merge", TENSORRT) else also(*row)
+    for family in FAMILIES:
+        if family != "distilled":
+            yield "tome", family, TENSORRT
+            yield "merge", family, ONNXRUNTIME
+            yield also("tome", family, OPENVINO)
 
 
 @pytest.mark.ort

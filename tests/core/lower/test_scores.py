@@ -10,6 +10,8 @@ import pytest
 
 from exporter.core.base.targets import (
     ONNXRUNTIME_FP16,
+    ONNXRUNTIME_INT8,
+    OPENVINO_BF16,
     TARGETS,
     TENSORRT,
     TENSORRT_FP8,
@@ -24,7 +26,7 @@ from exporter.core.base.tensor_names import (
     ranked_name,
     shares_name,
 )
-from exporter.core.base.vocabulary import Layout, Method
+from exporter.core.base.vocabulary import Layout
 from exporter.core.lower.instrumented import tracing_model
 from exporter.core.prune.pruned_vit import PrunedViT
 from exporter.core.prune.scores import SCORE_FLOOR
@@ -64,20 +66,19 @@ WAYS: dict[str, tuple[Callable[[], PrunedViT], tuple[str, ...]]] = {
     "shrinking": (lambda: a_star(layout="shrinking"), (*BY_MASS, "CdfRetain")),
     "packed": (lambda: a_star(layout="packed"), (*BY_MASS, "CdfRetain")),
 }
-METHODS: dict[str, Method] = {
-    **{name: Method(name) for name in ("tome", "matching")},
-    **dict.fromkeys(Layout, Method.A_STAR),
-}
+# Casts, pairs of Q and DQ, and bf16: other targets have the passes of these.
+WHOLE = (ONNXRUNTIME_FP16, ONNXRUNTIME_INT8, OPENVINO_BF16)
 
 
 def cases() -> Iterator[Any]:
-    """All that the targets below fp32 support; `make test` takes padded a-STAR of each, and all ways of one."""
+    """Padded a-STAR for every target below fp32, and all ways for one, in exhaustive tests for WHOLE."""
     for target in TARGETS.values():
         for way in WAYS if target.reduced else ():
-            method = METHODS.get(way, Method.STAR)
-            if method != Method.A_STAR or way in target.layouts:
-                first = way == "padded" or target is TENSORRT_FP16
-                yield (target, way) if first else also(target, way)
+            fits = way not in {*Layout} or way in target.layouts
+            if way == "padded" or (fits and target is TENSORRT_FP16):
+                yield target, way
+            elif fits and target in WHOLE:
+                yield also(target, way)
 
 
 def for_target(
