@@ -2,6 +2,7 @@
 
 import base64
 import re
+from collections.abc import Sequence
 from dataclasses import replace
 from io import BytesIO
 from pathlib import Path
@@ -26,6 +27,7 @@ from exporter.report.page import (
     HEAT,
     HEAT_SHARE,
     LEAST_RELEVANCE,
+    Picture,
     drawn,
     faded,
     heated,
@@ -180,10 +182,23 @@ FRAMES = {
 }
 
 
-def page_of(report: Report, folder: Path) -> str:
-    pictures = drawn(FRAMES, (2, 2), np.arange(4)) if report.examples else []
+def page_of(
+    report: Report, folder: Path, pictures: Sequence[Picture] | None = None
+) -> str:
+    if pictures is None:
+        pictures = drawn(FRAMES, (2, 2), np.arange(4)) if report.examples else []
     save_page(report, artefacts().pruned, folder / "report.html", pictures=pictures)
     return (folder / "report.html").read_text(encoding="utf-8")
+
+
+def comparison_of(
+    folder: Path, pictures: Sequence[Picture] | None = None, **reports: Report
+) -> str:
+    """The page of several methods, by their names."""
+    pictures = pictures or drawn(FRAMES, (2, 2), np.arange(4))
+    results = {method: (report, pictures) for method, report in reports.items()}
+    save_comparison(results, folder / "both.html", page="own.html")
+    return (folder / "both.html").read_text(encoding="utf-8")
 
 
 def test_it_says_what_the_report_says(tmp_path: Path) -> None:
@@ -282,15 +297,7 @@ def test_speeds_stand_beside_those_over_the_model_as_it_came(tmp_path: Path) -> 
         assert [text in page for text in told] == [shown] * 4
         assert "1.67 ×<small>1.67 to 1.67, faster</small>" in page
         assert '<p class="lead">1.67 × as fast as the unpruned export at batch' in page
-        save_comparison(
-            {
-                each: (report, drawn(FRAMES, (2, 2), np.arange(4)))
-                for each in ("star", "tome")
-            },
-            tmp_path / "both.html",
-            page="own.html",
-        )
-        both = (tmp_path / "both.html").read_text(encoding="utf-8")
+        both = comparison_of(tmp_path, star=report, tome=report)
         gain = "<td>1.67 ×<small>1.67 to 1.67</small></td>"
         assert both.count(gain) == 2 * len(report.batches)
         assert both.count("<td>1.83 ×</td>") == shown * 2 * len(report.batches)
@@ -309,11 +316,8 @@ def test_the_relevance_is_explained_where_it_is_shown(tmp_path: Path) -> None:
     heat = drawn(
         FRAMES, (2, 2), np.arange(4), [np.random.default_rng(0).random((1, 4))]
     )
-    for pictures, shown in ((heat, 1), (drawn(FRAMES, (2, 2), np.arange(4)), 0)):
-        save_page(
-            report, artefacts().pruned, tmp_path / "report.html", pictures=pictures
-        )
-        page = (tmp_path / "report.html").read_text(encoding="utf-8")
+    for pictures, shown in ((heat, 1), (None, 0)):
+        page = page_of(report, tmp_path, pictures)
         assert page.count("Relevance of the patches at layer 1") == shown
         assert page.count("17 calibration images, with") == shown
 
@@ -327,10 +331,7 @@ def test_several_methods_stand_side_by_side(tmp_path: Path) -> None:
         pair=replace(first.pair, loss_points=7.25),
         examples=tuple(replace(example, pruned=1) for example in first.examples),
     )
-    pictures = drawn(FRAMES, (2, 2), np.arange(4))
-    made = {"star": (first, pictures), "tome": (second, pictures)}
-    save_comparison(made, tmp_path / "report.html", page="own.html")
-    page = (tmp_path / "report.html").read_text(encoding="utf-8")
+    page = comparison_of(tmp_path, star=first, tome=second)
     for text in (
         "star/own.html",
         "tome/own.html",
@@ -347,10 +348,7 @@ def test_several_methods_stand_side_by_side(tmp_path: Path) -> None:
     )
     parity = replace(first.parity.pruned, passed=False)
     failed = replace(second, parity=Pair(first.parity.dense, parity))
-    save_comparison(
-        {**made, "tome": (failed, pictures)}, tmp_path / "report.html", page="own.html"
-    )
-    page = (tmp_path / "report.html").read_text(encoding="utf-8")
+    page = comparison_of(tmp_path, star=first, tome=failed)
     assert "✗ A file does not" in page and page.count('<td class="no">✗') == 1
 
 
@@ -450,16 +448,10 @@ def texts(page: str) -> list[str]:
 
 def test_no_sentence_stands_twice(tmp_path: Path) -> None:
     report = replace(losing(0.3, 0.9, 2.2), class_names=("cat", "dog", "hat"))
-    pictures = drawn(FRAMES, (2, 2), np.arange(4))
     schedule = replace(report.schedule, method=Method.TOME)
     batches = tuple(at(batch.batch, 8.0) for batch in report.batches)
     tome = replace(report, schedule=schedule, batches=batches)
-    save_comparison(
-        {"star": (report, pictures), "tome": (tome, pictures)},
-        tmp_path / "both.html",
-        page="own.html",
-    )
-    both = (tmp_path / "both.html").read_text(encoding="utf-8")
+    both = comparison_of(tmp_path, star=report, tome=tome)
     for page in (page_of(report, tmp_path), both):
         # Both models have the same checks.
         told = page.partition("<h2>Does it compute the same")[0]
@@ -476,13 +468,9 @@ def test_pictures_are_seen_before_any_table_and_the_rest_unfolds(
     }
     pictures = drawn(feed, (2, 2), np.arange(4))
     report = replace(full_report(), examples=full_report().examples * 3)
-    save_page(report, artefacts().pruned, tmp_path / "a.html", pictures=pictures)
-    shown = (report, pictures)
-    save_comparison(
-        {"star": shown, "tome": shown}, tmp_path / "both.html", page="own.html"
-    )
-    for name, at_once in (("a.html", 4), ("both.html", 2)):
-        page = (tmp_path / name).read_text(encoding="utf-8")
+    own = page_of(report, tmp_path, pictures)
+    both = comparison_of(tmp_path, pictures, star=report, tome=report)
+    for page, at_once in ((own, 4), (both, 2)):
         seen, unfolds = page.index('class="pictures"'), page.index("<details>")
         assert seen < unfolds < page.index("<table")
         assert page[seen:unfolds].count("<figure") == at_once
@@ -492,12 +480,8 @@ def test_pictures_are_seen_before_any_table_and_the_rest_unfolds(
 def test_where_pruning_does_not_pay_the_pages_begin_with_it(tmp_path: Path) -> None:
     """Nothing about speed or the whole is green."""
     report = slower_report()
-    shown = (report, drawn(FRAMES, (2, 2), np.arange(4)))
-    save_comparison(
-        {"star": shown, "tome": shown}, tmp_path / "both.html", page="own.html"
-    )
     own = page_of(report, tmp_path)
-    both = (tmp_path / "both.html").read_text(encoding="utf-8")
+    both = comparison_of(tmp_path, star=report, tome=report)
     told = "slower than the unpruned export: 0.80 × at batch 8."
     assert f'<p class="lead no">S{told[1:]}</p>' in own
     assert both.count('<p class="method no"><b>') == both.count(f": {told}</p>") == 2
@@ -517,11 +501,7 @@ def test_a_page_speaks_of_time_where_something_was_timed(
         report = replace(report, timed_at="2026-01-02 03:04 UTC", command=command)
     else:
         report = replace(report, batches=())
-    shown = (report, drawn(FRAMES, (2, 2), np.arange(4)))
-    save_comparison(
-        {"star": shown, "tome": shown}, tmp_path / "both.html", page="own.html"
-    )
-    both = (tmp_path / "both.html").read_text(encoding="utf-8")
+    both = comparison_of(tmp_path, star=report, tome=report)
     for page in (page_of(report, tmp_path), both):
         own = re.sub(r"(?s)<style>.*?</style>", "", page)
         assert is_timed == ("images/s" in own) == ("× as fast" in own)
