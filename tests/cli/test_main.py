@@ -39,6 +39,14 @@ def heads_of(text: str) -> list[str]:
     ]
 
 
+def test_every_module_of_a_verb_has_its_place_in_the_list_of_verbs() -> None:
+    modules = Path(inspect.__file__).parent.glob("*.py")
+    declaring = (
+        path for path in modules if "\ndef add_arguments(" in path.read_text("utf-8")
+    )
+    assert {*VERBS} == {path.stem.replace("_", "-") for path in declaring}
+
+
 def test_help_of_every_verb(star_export: Command) -> None:
     overview = star_export("--help").out
     for name in VERBS:

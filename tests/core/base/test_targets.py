@@ -1,5 +1,7 @@
 """The targets: what each supports and refuses in one line, and its row by name."""
 
+import re
+
 import pytest
 
 from exporter.core.base.errors import ModelError, RecipeError
@@ -53,6 +55,14 @@ def test_a_row_is_found_by_its_name(target: Target) -> None:
     assert target_named(target.name) is target
     assert target.name.startswith((target.runtime.name, "web-"))
     assert target.name.endswith("-".join(target.reduced) or "fp32")
+
+
+@EACH
+def test_an_opset_in_a_name_is_that_of_the_file(target: Target) -> None:
+    """The pass `opset_17` writes its own, whatever the row's."""
+    written = 17 if "opset_17" in target.passes else target.opset
+    for named in re.findall(r"-opset(\d+)-", target.name):
+        assert int(named) == written
 
 
 def test_a_name_that_is_none() -> None:

@@ -72,4 +72,6 @@ def test_it_lowers_for_every_target(
         if target.precision == Precision.FP32 and not lacking:
             with runner_here(model.SerializeToString(), target, threads=1) as runner:
                 (result,) = runner.run({IMAGES: images.numpy()}).values()
-            np.testing.assert_allclose(result, expected, atol=1e-3 * expected.std())
+            np.testing.assert_allclose(
+                result, expected, atol=1e-3 * expected.std(), err_msg=target.name
+            )
