@@ -160,7 +160,10 @@ CHANGED: dict[str, tuple[Change, str]] = {
         partial(_sums, f"{'0' * 64}  {'x/' * 2040}x\n"),
         CHECKSUMS,
     ),
-    "a sum elsewhere": (partial(_sums, f"{'0' * 64}  ../../etc/passwd\n"), CHECKSUMS),
+    "a sum elsewhere": (
+        partial(_sums, f"{'0' * 64}  ../../etc/passwd\n"),
+        "a file outside the folder",
+    ),
 }
 # With checksums that fit, the files themselves say that they are wrong. A reference that lacks something must not
 # pass: comparing less than all of it would.
