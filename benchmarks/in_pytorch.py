@@ -22,6 +22,7 @@ from peers_cpu import Run, Times, timed
 from torch import Tensor, nn
 
 import exporter
+from exporter.core.base.vocabulary import Method
 
 UNPRUNED, TOME, OURS, DEFAULT = (
     "unpruned",
@@ -68,7 +69,7 @@ def modules_of(name: str) -> dict[str, nn.Module]:
     torch.manual_seed(0)
     model = timm.create_model(name).eval()
     vit = exporter.load_model(model, name=name)
-    counts = exporter.plan(vit, exporter.Prune(method="tome", mac_reduction=SHARE))
+    counts = exporter.plan(vit, exporter.Prune(method=Method.TOME, mac_reduction=SHARE))
     modules = {
         UNPRUNED: model,
         OURS: exporter.prune(model, counts),
