@@ -1,6 +1,7 @@
 """Every scorer with every reduction lowers for every target, and computes what PyTorch does."""
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -15,11 +16,17 @@ from exporter.core.base.targets import (
     Target,
 )
 from exporter.core.base.tensor_names import IMAGES
-from exporter.core.base.vocabulary import Precision
-from exporter.core.schedule.methods import REDUCTIONS, SCORERS
+from exporter.core.base.vocabulary import Method, Precision
+from exporter.core.prune.pruned_vit import PrunedViT
+from exporter.core.prune.scores import FACTOR_SCORES
+from exporter.core.schedule.methods import METHODS, REDUCTIONS, SCORERS, Factor, Scorer
+from exporter.core.schedule.plan import manual_schedule
+from exporter.core.schedule.policy import resolve
+from exporter.core.schedule.prune import Prune
 from exporter.core.verify.runners import runner_here
 from exporter.engines.choice import why_not
-from tests.core.lower.models import lowered, star
+from tests.core.lower.models import biased_vit, lowered, star
+from tests.core.prune.adaptive import RATES
 from tests.exhaustive import also
 from tests.vits import varied_images
 
@@ -75,3 +82,32 @@ def test_it_lowers_for_every_target(
             np.testing.assert_allclose(
                 result, expected, atol=1e-3 * expected.std(), err_msg=target.name
             )
+
+
+@pytest.mark.ort
+@pytest.mark.parametrize("target", [ONNXRUNTIME, TENSORRT], ids=lambda row: row.name)
+def test_a_new_scorer_that_reads_keys_sees_their_bias(
+    target: Target, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Written in plain PyTorch, known to no pass: the patches with the longest keys stay."""
+    factor = Factor("key-length", lambda _spec, tokens, _stride: tokens)
+    scorer = Scorer(factor.name, alpha=1.0, calibrated=False, factor=factor)
+    choices = replace(METHODS[Method.STAR], scorers=(scorer.name,))
+    monkeypatch.setitem(SCORERS, scorer.name, scorer)
+    monkeypatch.setitem(METHODS, Method.STAR, choices)
+    monkeypatch.setitem(
+        FACTOR_SCORES,
+        factor.name,
+        lambda layer: layer.seen.key.norm(dim=-1).mean(dim=1)[:, layer.prefix :],
+    )
+    vit = biased_vit()
+    policy = resolve(Prune(method=Method.STAR, reduce="drop"))
+    assert policy.scorer == scorer
+    pruned = PrunedViT(vit, manual_schedule(vit.spec, RATES, policy)).eval()
+    images = varied_images(vit, 4)
+    with torch.inference_mode():
+        expected = pruned(images).numpy()
+    model = lowered(pruned, target).SerializeToString()
+    with runner_here(model, target, threads=1) as runner:
+        (result,) = runner.run({IMAGES: images.numpy()}).values()
+    np.testing.assert_allclose(result, expected, atol=1e-3 * expected.std())

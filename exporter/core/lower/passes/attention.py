@@ -19,9 +19,15 @@ from exporter.core.lower.graph import (
     replace,
     write_linear,
 )
-from exporter.core.lower.markers import ATTENTION, ATTENTION_RECEIVED, CLASS_ROW
+from exporter.core.lower.markers import (
+    ATTENTION,
+    ATTENTION_RECEIVED,
+    CLASS_ROW,
+    DISSIMILARITY,
+    MERGE_INTO,
+    PAIR_TOKENS,
+)
 from exporter.core.lower.passes.projections import (
-    COMPARES_KEYS,
     SWAP_HEADS,
     TURNED,
     asking,
@@ -65,7 +71,7 @@ def fuse_attention(graph: gs.Graph, artefact: Artefact) -> int:
             if reader.op in READ_PARTS:
                 READ_PARTS[reader.op](graph, reader, packed, heads)
         for reader in list(key.outputs):
-            if reader.op in COMPARES_KEYS:
+            if reader.op in COMPARE_KEYS:
                 reader.inputs[0] = packed.key
         _fuse(graph, node, merge, packed, heads)
         changed += 1
@@ -148,6 +154,8 @@ def _read_heads(
 
 # The factors that read the queries beside the attention, and how they read the three parts.
 READ_PARTS = {CLASS_ROW: _fuse_class_row, ATTENTION_RECEIVED: _read_heads}
+# What reads keys in heads or not; whatever is not listed reads the heads of the packed projection.
+COMPARE_KEYS = (MERGE_INTO, PAIR_TOKENS, DISSIMILARITY)
 
 
 def _unpacked(

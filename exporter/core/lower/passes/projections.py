@@ -23,9 +23,8 @@ from exporter.core.lower.graph import (
 )
 from exporter.core.lower.markers import (
     ATTENTION,
-    DISSIMILARITY,
-    MERGE_INTO,
-    PAIR_TOKENS,
+    ATTENTION_RECEIVED,
+    CLASS_ROW,
 )
 
 # [batch, tokens, 3, heads, head_dim] to [3, batch, heads, tokens, head_dim].
@@ -34,7 +33,10 @@ SPLIT_HEADS = [2, 0, 3, 1, 4]
 SWAP_HEADS = [0, 2, 1, 3]
 TURNED = [0, 1, 3, 2]
 
-COMPARES_KEYS = (MERGE_INTO, PAIR_TOKENS, DISSIMILARITY)
+# Readers of keys whose softmax does not see the bias, and Shape, which sees no values. Any other reader sees it.
+SEE_NO_KEY_BIAS = (ATTENTION, CLASS_ROW, ATTENTION_RECEIVED, "Shape")
+# How the class row and the attention received read keys that are not in heads, see `passes.attention`.
+ROWS_OF_SOFTMAX = ("Transpose", "Reshape")
 
 
 def projection_of(node: gs.Node) -> gs.Variable | None:
@@ -99,8 +101,8 @@ def fold_attention_biases(graph: gs.Graph, _: Artefact) -> int:
     """Drop the bias of the keys, and move that of the values into the projection after the attention.
 
     1. The key's bias adds the same number, query · bias, to every logit of a softmax row, so the softmax does not
-       change. The class row changes by one number per head, and its softmax does not. Keys that are
-       compared where tokens merge keep their bias: it changes their cosines.
+       change. The class row changes by one number per head, and its softmax does not. Keys that anything else
+       reads, such as the cosines by which tokens merge, keep their bias.
     2. The weights of a row sum to 1, so attention passes the value's bias on unchanged. The projection then turns
        it into bias · W + b, computed in float64.
     3. The values keep their bias where the projection does not directly follow the attention (a norm between them).
@@ -114,8 +116,9 @@ def fold_attention_biases(graph: gs.Graph, _: Artefact) -> int:
 def _drop_key_bias(node: gs.Node) -> int:
     key = node.inputs[1]
     layer = as_linear(key)
-    compared = any(reader.op in COMPARES_KEYS for reader in key.outputs)
-    if layer is None or layer.bias is None or compared:
+    unseen = (*SEE_NO_KEY_BIAS, *ROWS_OF_SOFTMAX)
+    seen = any(reader.op not in unseen for reader in key.outputs)
+    if layer is None or layer.bias is None or seen:
         return 0
     _drop_bias(layer)
     return 1
@@ -151,7 +154,7 @@ def bare_projections(graph: gs.Graph, artefact: Artefact) -> int:
 
     1. The query's bias is added to its heads.
     2. The key's adds one number to all logits of a query and head, which no softmax sees. It is added to the heads
-       that are compared where tokens merge: it changes their cosines.
+       that anything else reads, such as the cosines by which tokens merge.
     3. The value's passes through the attention, whose weights sum to 1, into the projection behind it. It is added
        to the heads where a norm is between.
 
@@ -171,8 +174,10 @@ def bare_projections(graph: gs.Graph, artefact: Artefact) -> int:
         heads = node.inputs[0]
         _add_to_heads(graph, heads, query, list(heads.outputs))
         heads = node.inputs[1]
-        comparing = [reader for reader in heads.outputs if reader.op in COMPARES_KEYS]
-        _add_to_heads(graph, heads, key, comparing)
+        seeing = [
+            reader for reader in heads.outputs if reader.op not in SEE_NO_KEY_BIAS
+        ]
+        _add_to_heads(graph, heads, key, seeing)
         if not _passed_on(node, value.reshape(-1)):
             _add_to_heads(graph, node.inputs[2], value, [node])
         changed += 1
