@@ -1,5 +1,7 @@
 """Time a model that merges in few layers, the default, beside the same with merges in seven. A Markdown table.
 
+What choosing and merging still costs is the time over that of a model which takes slices of as many tokens instead.
+
     python benchmarks/merges.py --targets openvino-int8 onnxruntime-int8 --mac-reductions 0.4 0.6 --threads 1
 
 Both save the same share of the multiply-adds; they and the unpruned model run in turns. Weights and images are
@@ -21,6 +23,7 @@ from exporter.core.base.targets import (
     target_named,
 )
 from exporter.core.base.vocabulary import InputKind
+from exporter.core.lower.instrumented import sliced_model
 from exporter.core.lower.pipeline import lower
 from exporter.core.prune.pruned_vit import PrunedViT
 from exporter.core.schedule.plan import keep_everything, schedule_of
@@ -32,7 +35,7 @@ from exporter.measure.benchmark import Ratio, ratio_of, throughput
 
 # Any rate: it is scaled until the share is saved.
 SEVEN = dict.fromkeys(range(1, 8), 0.9)
-DENSE, FEW, MANY = "unpruned", "few", "seven"
+DENSE, FEW, MANY, SLICED = "unpruned", "few", "seven", "sliced"
 RANGE_IMAGES = 16
 
 
@@ -48,6 +51,7 @@ def main() -> None:
         "few over unpruned",
         "seven over unpruned",
         "few over seven",
+        "slices over few",
     )
     print(f"| {' | '.join(heads)} |\n{'|---' * len(heads)}|")
     for name in options.targets:
@@ -62,10 +66,14 @@ def main() -> None:
                 for role, prune in prunes.items()
             }
             with TemporaryDirectory() as folder, ExitStack() as stack:
+                models = {
+                    role: lower(PrunedViT(vit, schedule), target, images=ranges)
+                    for role, schedule in schedules.items()
+                }
+                models[SLICED] = sliced_model(models[FEW])
                 runners = {}
-                for role, schedule in schedules.items():
+                for role, model in models.items():
                     path = Path(folder) / f"{role}.onnx"
-                    model = lower(PrunedViT(vit, schedule), target, images=ranges)
                     save_onnx(model, path)
                     runner = runner_here(path, target, options.threads)
                     runners[role] = stack.enter_context(runner)
@@ -78,6 +86,7 @@ def main() -> None:
                         ratio_of(times[DENSE], times[FEW]),
                         ratio_of(times[DENSE], times[MANY]),
                         ratio_of(times[MANY], times[FEW]),
+                        ratio_of(times[FEW], times[SLICED]),
                     )
                     cells = (name, f"{share:.0%}", str(batch), *map(_words, ratios))
                     print(f"| {' | '.join(cells)} |", flush=True)
