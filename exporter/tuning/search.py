@@ -323,7 +323,7 @@ class Search:
     def _say_best(self, choice: Point | None, before: Point | None) -> None:
         """Say the best choice so far where it is a new one."""
         if choice is not None and choice != before:
-            speed = f"{choice.speed_up.median:.2f} × the unpruned export"
+            speed = words.speed_up(choice.speed_up)
             loss = f"{words.points(choice.loss_points)} points of top-1"
             self.stages.say(
                 f"the best so far: {choice.candidate.label}: {speed}, {loss}"

@@ -37,6 +37,7 @@ from exporter.measure.benchmark import Throughput
 from exporter.models.identity import save_weights
 from exporter.models.networks import identity_of
 from exporter.models.registry import load
+from exporter.report import words
 from exporter.serve.export_folder import verify_checksums
 from exporter.training.pruned_checkpoint import pruning_records
 from exporter.tuning import book
@@ -415,6 +416,7 @@ def test_what_is_left_is_said_after_the_first_candidates_and_the_best_so_far_whe
     best = [line for line in lines if line.startswith("the best so far: ")]
     assert best and best[-1].startswith(
         f"the best so far: {found.choice.candidate.label}: "
+        f"{words.speed_up(found.choice.speed_up)}, "
     )
     assert lines.index(left) < lines.index("ways to prune, by 256 images")
 

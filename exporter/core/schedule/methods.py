@@ -174,7 +174,7 @@ METHODS = {
 def default_method(
     scorer: str | None, reduction: str | None, *, star_alone: bool
 ) -> Method:
-    """Return matching, which loses least (docs/results.md), or ToMe for its pairs.
+    """Return matching, or ToMe for its pairs: where measured, merging loses less (docs/results.md).
 
     STAR where anything is given that neither uses. None: not given. `star_alone`: a setting or a file is given that
     only STAR uses.
