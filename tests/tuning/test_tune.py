@@ -525,12 +525,12 @@ def test_other_weights_are_tried_as_they_are(
     save_weights(vit.model, identity, trained, **pruning_records(schedule, None))
     search(method=Method.TOME, weights=(smaller, trained))
     timed = " ".join(" ".join(run) for run in machine.timed)
-    for words in (
+    for way in (
         "smaller, unpruned",
         "smaller, tome",
         "trained, star, intra, drop, α 0.15, as given",
     ):
-        assert words in timed
+        assert way in timed
     other = tmp_path / "other.safetensors"
     five = apply_plan(make_vit(num_classes=5), plan).model
     save_weights(five, identity_of(workplace.request, 5), other, **{DEPTH: Depth(plan)})
