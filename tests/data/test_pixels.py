@@ -281,35 +281,6 @@ def test_a_white_that_no_file_tells_is_a_line(
     assert ("which value is white" in caplog.text) is is_guessed
 
 
-def test_grey_of_12_bits_is_scaled_by_the_depth_that_the_file_says(
-    tmp_path: Path,
-) -> None:
-    entries = [
-        (256, 4),
-        (257, 1),
-        (258, 12),
-        (259, 1),
-        (262, 1),
-        (273, 8),
-        (277, 1),
-        (278, 1),
-        (279, 6),
-    ]
-    # Two pixels are three bytes: 0, 4095, 2048, 16.
-    content = struct.pack(
-        "<2sHI6sxxH",
-        b"II",
-        42,
-        16,
-        bytes([0x00, 0x0F, 0xFF, 0x80, 0x00, 0x10]),
-        len(entries),
-    )
-    for tag, value in entries:
-        content += struct.pack("<HHII", tag, 4, 1, value)
-    (tmp_path / "grey.tif").write_bytes(content + bytes(4))
-    assert decoded(tmp_path / "grey.tif") == [0, 255, 128, 1]
-
-
 def test_a_dark_image_of_16_bits_stays_dark_which_is_a_line(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -324,7 +295,7 @@ def test_a_dark_image_of_16_bits_stays_dark_which_is_a_line(
     assert not caplog.messages
 
 
-INVERTED, SIGNED, TWELVE = {262: 0}, {339: 2}, {281: 4095}
+INVERTED, TWELVE, PACKED = {262: 0}, {281: 4095}, {256: 4, 258: 12}
 
 
 @pytest.mark.parametrize(
@@ -338,6 +309,8 @@ INVERTED, SIGNED, TWELVE = {262: 0}, {339: 2}, {281: 4095}
         ([0, 1000, 4095], np.int32, TWELVE, [0, 62, 255]),
         ([0.0, 1000.0, 250.0], np.float32, {341: 1000.0}, [0, 255, 64]),
         ([0.0, 0.25, 1.0], np.float32, INVERTED, [255, 191, 0]),
+        # Two pixels of 12 bits are three bytes.
+        ([0x00, 0x0F, 0xFF, 0x80, 0x00, 0x10], np.uint8, PACKED, [0, 255, 128, 1]),
         # As Pillow decodes them: it follows tag 262, and no training loader follows tag 281.
         ([0, 100, 255], np.uint8, INVERTED, [255, 155, 0]),
         ([0, 100, 200], np.uint8, {281: 200}, [0, 100, 200]),

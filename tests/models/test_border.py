@@ -74,11 +74,6 @@ def test_a_model_of_fewer_units_is_its_own_reference() -> None:
     check_border(cut_vit())
 
 
-@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float64])
-def test_rounding_is_that_of_the_weights_type(dtype: torch.dtype) -> None:
-    check_border(adapt(make_model().to(dtype), "tiny"))
-
-
 def permuted(vit: PrunableViT) -> None:
     """The second block's first two heads change places."""
     block = vit.blocks[1]
@@ -293,30 +288,6 @@ class Module(nn.Module):
     @override
     def forward(self, images: Tensor) -> Tensor:
         return self.net(images) * self.factor
-
-
-def compiled(model: nn.Module) -> Any:
-    return torch.compile(model)
-
-
-@pytest.mark.parametrize(
-    "wrapped",
-    [
-        Module,
-        nn.Sequential,
-        nn.DataParallel,
-        torch.optim.swa_utils.AveragedModel,
-        compiled,
-        lambda model: Module(compiled(model)),
-    ],
-)
-def test_wrappers_that_pass_on_are_seen_through(
-    wrapped: Callable[[nn.Module], nn.Module],
-) -> None:
-    model, images = random(Small()), torch.randn(2, 3, 32, 32)
-    vit = exporter.load_model(wrapped(model))
-    with torch.inference_mode():
-        torch.testing.assert_close(exporter.dense(vit)(images), model(images))
 
 
 def test_a_wrapper_that_changes_something_is_refused() -> None:

@@ -336,6 +336,8 @@ WRAPPERS: dict[str, Callable[[Any], nn.Module]] = {
     "data parallel": nn.DataParallel,
     "compiled": torch.compile,  # type: ignore[dict-item]
     "trained": Trained,
+    "compiled part": lambda model: Trained(torch.compile(model)),  # type: ignore[arg-type]
+    "alone": nn.Sequential,
     "listed": Listed,
     "tuned": Tuned,
     "all": lambda model: Tuned(Listed(nn.DataParallel(model))),

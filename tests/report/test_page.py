@@ -46,6 +46,14 @@ from tests.report.reports import (
     trade_off,
 )
 
+PIXELS = np.random.default_rng(0).integers(0, 256, (2, 3, 32, 32), np.uint8)
+# What two layers leave of 16 patches of two images.
+PRUNED = {
+    IMAGES: PIXELS,
+    keep_name(2): np.array([[0, 1, 5], [2, 3, 4]]),
+    keep_name(4): np.array([[1], [2]]),
+}
+
 
 def decoded(address: str) -> np.ndarray:
     return np.asarray(
@@ -73,18 +81,13 @@ def test_survivors_keep_their_light() -> None:
 
 
 def test_frames_of_each_image_are_enlarged_and_say_what_is_left() -> None:
-    pixels = np.random.default_rng(0).integers(0, 256, (2, 3, 32, 32), dtype=np.uint8)
-    keep = {
-        keep_name(2): np.array([[0, 1, 5], [2, 3, 4]]),
-        keep_name(4): np.array([[1], [2]]),
-    }
-    pictures = drawn({IMAGES: pixels, **keep}, (4, 4), np.arange(16))
+    pictures = drawn(PRUNED, (4, 4), np.arange(16))
     assert [
         [(frame.layer, frame.left) for frame in picture] for picture in pictures
     ] == [[(0, 16), (2, 3), (4, 1)]] * 2
     whole = decoded(pictures[0][0].address)
     assert whole.shape == (96, 96, 3)
-    assert abs(whole[1::3, 1::3].astype(int) - pixels[0].transpose(1, 2, 0)).mean() < 40
+    assert abs(whole[1::3, 1::3].astype(int) - PIXELS[0].transpose(1, 2, 0)).mean() < 40
 
 
 def test_an_image_of_a_star_shows_its_own_count() -> None:
@@ -117,20 +120,15 @@ def test_relevance_is_coloured_by_its_logarithm_over_the_grey_image() -> None:
 
 
 def test_the_first_images_have_their_relevance_at_the_layers_that_are_shown() -> None:
-    pixels = np.random.default_rng(0).integers(0, 256, (2, 3, 32, 32), dtype=np.uint8)
-    keep = {
-        keep_name(2): np.array([[0, 1, 5], [2, 3, 4]]),
-        keep_name(4): np.array([[1], [2]]),
-    }
     scores = np.random.default_rng(1).random((4, 16))
-    first, second = drawn({IMAGES: pixels, **keep}, (4, 4), np.arange(16), [scores])
+    first, second = drawn(PRUNED, (4, 4), np.arange(16), [scores])
     assert [bool(each.heat) for each in first] == [False, True, True]
     assert not any(each.heat for each in second)
     whole = decoded(first[2].heat)[1::3, 1::3].astype(int)
     assert (
-        abs(whole - heated(pixels[0], scores[3], (4, 4)).transpose(1, 2, 0)).mean() < 20
+        abs(whole - heated(PIXELS[0], scores[3], (4, 4)).transpose(1, 2, 0)).mean() < 20
     )
-    again, _ = drawn({IMAGES: pixels, **keep}, (4, 4), np.arange(16), [scores])
+    again, _ = drawn(PRUNED, (4, 4), np.arange(16), [scores])
     assert again == first
 
 
