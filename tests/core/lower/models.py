@@ -2,17 +2,18 @@
 
 import hashlib
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
-from functools import cache
+from functools import cache, partial
 from typing import Any
 from unittest.mock import patch
 
 import numpy as np
 import onnx
+import pytest
 from torch import nn
 
-from exporter.core.base.targets import ONNXRUNTIME, TENSORRT, Target
+from exporter.core.base.targets import ONNXRUNTIME, OPENVINO, TENSORRT, Target
 from exporter.core.base.vocabulary import InputKind, Method
 from exporter.core.lower import pipeline
 from exporter.core.lower.pipeline import to_onnx
@@ -21,7 +22,10 @@ from exporter.core.schedule.plan import keep_everything, manual_schedule, shape_
 from exporter.core.schedule.policy import resolve
 from exporter.core.schedule.prune import Prune
 from exporter.core.verify.onnxruntime_runner import OnnxRuntimeRunner
+from exporter.core.verify.record import ParityReport
+from exporter.core.verify.reference import check
 from exporter.core.vit.protocol import PrunableViT
+from exporter.engines.choice import why_not
 from exporter.models.registry import adapt
 from tests import vits
 from tests.core.prune.adaptive import RATES, inter_of, make_adaptive
@@ -161,10 +165,46 @@ def operators_of(*left_out: str, pruned: PrunedViT | None = None) -> Counter[str
     return Counter(node.op_type for node in model.graph.node)
 
 
+def skip_without(target: Target) -> None:
+    """Skip a test whose runtime is not here; files for TensorRT run on ONNX Runtime."""
+    reason = why_not(target) if target.runtime == OPENVINO.runtime else ""
+    if reason:
+        pytest.skip(reason)
+
+
+def assert_agrees(
+    pruned: PrunedViT, target: Target = ONNXRUNTIME, count: int = 16
+) -> ParityReport:
+    """Lower a model, and hold the file to PyTorch on so many images."""
+    skip_without(target)
+    images = vits.varied_images(pruned.vit, count).numpy()
+    model = lowered(pruned, target, images=images if target.takes_ranges else None)
+    report = check(pruned, model, images, threads=1)
+    assert report.passed, report.checks
+    return report
+
+
 def run(model: onnx.ModelProto, images: np.ndarray) -> dict[str, np.ndarray]:
     """What ONNX Runtime makes of images."""
     with OnnxRuntimeRunner(model.SerializeToString(), name="lowered") as runner:
         return runner.run({"images": images})
+
+
+# Every way to choose patches, of a family.
+WAYS: dict[str, Callable[..., PrunedViT]] = {
+    "dense": dense,
+    "star": star,
+    **{scorer: partial(star, scorer=scorer) for scorer in ("intra", "inter", "random")},
+    **{
+        layout: partial(a_star, layout=layout)
+        for layout in ("packed", "shrinking", "padded")
+    },
+    "merge": merging,
+    "merge-weighted": partial(merging, reduce="merge-weighted"),
+    "tome": tome,
+    "matching": matching,
+    "early": early,
+}
 
 
 @cache

@@ -2,7 +2,6 @@
 
 from collections import Counter
 from collections.abc import Callable, Iterator
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -32,12 +31,11 @@ from exporter.core.verify.onnxruntime_runner import OnnxRuntimeRunner
 from exporter.core.verify.playback_runner import PlaybackRunner
 from exporter.core.verify.reference import answers_of, check
 from exporter.core.verify.tolerance import TOLERANCES
-from exporter.engines.choice import why_not
 from exporter.serve.export_folder import read_reference, save_reference
 from tests.core.lower.models import (
-    early,
+    WAYS,
+    assert_agrees,
     lowered,
-    matching,
     merging,
     run,
     star,
@@ -46,13 +44,7 @@ from tests.core.lower.models import (
 from tests.exhaustive import also
 from tests.vits import random_images
 
-WAYS: dict[str, Callable[..., PrunedViT]] = {
-    "merge": partial(merging, reduce="merge"),
-    "merge-weighted": partial(merging, reduce="merge-weighted"),
-    "tome": tome,
-    "matching": matching,
-    "early": early,
-}
+MERGING = ("merge", "merge-weighted", "tome", "matching", "early")
 FAMILIES = (
     "vit",
     "registers",
@@ -77,7 +69,7 @@ def rows() -> Iterator[Any]:
     `make test` takes pairs for every target, and every way and every family for one. The classes of a random
     network lie close together: INT8 has the plainest.
     """
-    for way in WAYS:
+    for way in MERGING:
         for target in TARGETS.values() if way in ("merge", "matching") else TWO:
             row = way, "vit" if target.quantization else "distilled", target
             first = target is ONNXRUNTIME or way == "matching"
@@ -94,15 +86,9 @@ def rows() -> Iterator[Any]:
     ("way", "family", "target"), [*rows()], ids=lambda each: getattr(each, "name", each)
 )
 def test_it_merges_as_pytorch_does(way: str, family: str, target: Target) -> None:
-    """Those for TensorRT run on ONNX Runtime."""
-    if target.runtime.name == "openvino" and (reason := why_not(target)):
-        pytest.skip(reason)
-    pruned = WAYS[way](family)
     # of few images one is too many
-    images = images_of(pruned, 48 if target.quantization else 16)
-    model = lowered(pruned, target, images=images if target.takes_ranges else None)
-    report = check(pruned, model, images, threads=1)
-    assert report.passed, report.checks
+    count = 48 if target.quantization else 16
+    report = assert_agrees(WAYS[way](family), target, count)
     assert {"merges", "merge_indices", "kept_sets"} <= {
         each.name for each in report.checks
     }
@@ -146,7 +132,7 @@ def test_scores_are_shortened_and_attention_is_fused_as_where_patches_go() -> No
     assert merged["Log"] == dropped["Log"] == 0
 
 
-@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("way", MERGING)
 def test_weighted_keys_are_a_mask_and_leave_the_score_short(way: str) -> None:
     """Behind the first layer that merges, attention and class row read the logarithm of the sizes."""
     nodes = lowered(WAYS[way]()).graph.node
@@ -220,7 +206,7 @@ def test_forced_decisions_are_read(way: str, family: str, target: Target) -> Non
 @pytest.mark.parametrize(
     ("way", "target"),
     [
-        *((way, ONNXRUNTIME) for way in WAYS),
+        *((way, ONNXRUNTIME) for way in MERGING),
         *(("tome", target) for target in (ONNXRUNTIME_FP16, TENSORRT)),
     ],
     ids=lambda each: getattr(each, "name", each),
@@ -319,5 +305,4 @@ def test_star_may_pair_too(rates: dict[int, float], target: Target) -> None:
     vit = merging().vit
     settings = Prune("pairs", method=Method.STAR, reduce="merge")
     pruned = PrunedViT(vit, manual_schedule(vit.spec, rates, resolve(settings))).eval()
-    report = check(pruned, lowered(pruned, target), images_of(pruned))
-    assert report.passed, report.checks
+    assert_agrees(pruned, target)

@@ -18,29 +18,11 @@ from exporter.core.base.targets import (
 from exporter.core.lower.passes.attention import expand_attention, turn_square_contexts
 from exporter.core.prune.pruned_vit import PrunedViT
 from exporter.core.verify.openvino_runner import OpenVinoRunner
-from exporter.engines.choice import why_not
 from tests.core.lower.graphs import applied, attention_on_heads, noise, run
-from tests.core.lower.models import (
-    a_star,
-    dense,
-    lowered,
-    matching,
-    merging,
-    star,
-    to_one,
-    tome,
-)
+from tests.core.lower.models import WAYS, lowered, skip_without, to_one
 from tests.exhaustive import also, in_turn
 from tests.vits import random_images
 
-WAYS: dict[str, Callable[..., PrunedViT]] = {
-    "dense": dense,
-    "star": star,
-    "padded": partial(a_star, layout="padded"),
-    "merge-weighted": partial(merging, reduce="merge-weighted"),
-    "tome": tome,
-    "matching": matching,
-}
 # Until one patch is left, two at the last attention.
 TO_ONE: dict[str, Callable[..., PrunedViT]] = {
     "matching to one": partial(to_one, method="matching"),
@@ -49,7 +31,8 @@ TO_ONE: dict[str, Callable[..., PrunedViT]] = {
     "merge-weighted to one": partial(to_one, method="star", reduce="merge-weighted"),
     "padded to one": partial(to_one, method="a-star"),
 }
-WAYS.update(TO_ONE)
+DYNAMIC = ("dense", "star", "padded", "merge-weighted", "tome", "matching")
+MADE = {**{way: WAYS[way] for way in DYNAMIC}, **TO_ONE}
 # Mean squared difference of logits, in squared standard deviations. Below fp32, another batch may round elsewhere,
 # and a few images then decide otherwise; a wrong mask of sizes gave 0.2 to 1.3.
 ALLOWED = {"fp32": 1e-8, "int8": 0.04, "bf16": 0.06}
@@ -59,25 +42,20 @@ FIRST = (("matching", "vit", OPENVINO_INT8), ("matching to one", "qk norm", OPEN
 
 def rows() -> list[Any]:
     """Every way in fp32, in turns of both families, and in INT8; bf16 has the graphs of fp32."""
-    cases = [(*pair, OPENVINO) for pair in in_turn(WAYS, ("qk norm", "vit"))]
-    cases += [(way, "vit", OPENVINO_INT8) for way in WAYS]
+    cases = [(*pair, OPENVINO) for pair in in_turn(MADE, ("qk norm", "vit"))]
+    cases += [(way, "vit", OPENVINO_INT8) for way in MADE]
     cases += [(way, "vit", OPENVINO_BF16) for way in ("matching", "padded to one")]
     return [case if case in FIRST else also(*case) for case in cases]
 
 
-def skip_without(target: Target) -> None:
-    if reason := why_not(target):
-        pytest.skip(reason)
-
-
 @cache
 def pixels(way: str, family: str) -> np.ndarray:
-    return random_images(WAYS[way](family).vit, IMAGES).numpy()
+    return random_images(MADE[way](family).vit, IMAGES).numpy()
 
 
 def file_of(way: str, family: str, target: Target) -> onnx.ModelProto:
     images = pixels(way, family) if target.takes_ranges else None
-    return lowered(WAYS[way](family), target, images=images)
+    return lowered(MADE[way](family), target, images=images)
 
 
 def openvino(model: onnx.ModelProto, fixed: Collection[int] | None) -> OpenVinoRunner:

@@ -1,7 +1,6 @@
 """Every way to choose patches, lowered for every target, decides and computes as PyTorch does."""
 
-from collections.abc import Callable, Iterator
-from functools import partial
+from collections.abc import Iterator
 from itertools import cycle
 from typing import Any
 
@@ -21,26 +20,11 @@ from exporter.core.base.targets import (
     TENSORRT_INT8,
     Target,
 )
-from exporter.core.prune.pruned_vit import PrunedViT
-from exporter.core.verify.reference import check
-from exporter.engines.choice import why_not
-from tests.core.lower.models import FAMILIES, a_star, dense, lowered, star
+from tests.core.lower.models import FAMILIES, WAYS, assert_agrees, lowered
 from tests.exhaustive import also
 from tests.versions import skip_untranslated
-from tests.vits import varied_images
 
 # Those of merging are in test_merging.py, those of models whose head reads no class token in test_pooled.py.
-WAYS: dict[str, Callable[[str], PrunedViT]] = {
-    "dense": dense,
-    "star": star,
-    **{scorer: partial(star, scorer=scorer) for scorer in ("intra", "inter", "random")},
-    **{
-        layout: partial(a_star, layout=layout)
-        for layout in ("packed", "shrinking", "padded")
-    },
-}
-
-
 Row = tuple[str, str, Target]
 
 
@@ -92,19 +76,13 @@ def rows() -> Iterator[Any]:
     ("way", "family", "target"), [*rows()], ids=lambda each: getattr(each, "name", each)
 )
 def test_it_is_what_pytorch_computes(way: str, family: str, target: Target) -> None:
-    """Those for TensorRT run on ONNX Runtime."""
-    if target.runtime.name == "openvino" and (reason := why_not(target)):
-        pytest.skip(reason)
     without_bias = family in ("lvvit", "eva02, joined, rotary") and way in (
         "packed",
         "shrinking",
     )
     skip_untranslated("linear layers without a bias in this layout", used=without_bias)
     pruned = WAYS[way](family)
-    images = varied_images(pruned.vit, 64 if target.reduced else 16).numpy()
-    model = lowered(pruned, target, images=images if target.takes_ranges else None)
-    report = check(pruned, model, images, threads=1)
-    assert report.passed, report.checks
+    report = assert_agrees(pruned, target, 64 if target.reduced else 16)
     assert len(report.layers) == len(pruned.schedule.pruning_layers)
 
 

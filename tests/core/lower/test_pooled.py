@@ -12,14 +12,18 @@ from exporter.core.base.targets import (
     Target,
 )
 from exporter.core.base.vocabulary import Method
-from exporter.core.lower.pipeline import lower
 from exporter.core.prune.pruned_vit import PrunedViT
 from exporter.core.schedule.plan import manual_schedule
 from exporter.core.schedule.policy import resolve
 from exporter.core.schedule.prune import Prune
-from exporter.core.verify.reference import check
-from exporter.engines.choice import why_not
-from tests.core.lower.models import a_star, lowered, merging, pruned_of, star
+from tests.core.lower.models import (
+    a_star,
+    assert_agrees,
+    lowered,
+    merging,
+    pruned_of,
+    star,
+)
 from tests.core.prune.adaptive import RATES
 from tests.exhaustive import also
 from tests.vits import make_vit, varied_images
@@ -60,14 +64,7 @@ CASES = {
     ids=lambda each: each.name if isinstance(each, Target) else each,
 )
 def test_it_is_what_pytorch_computes(case: str, target: Target) -> None:
-    pruned = CASES[case][0]
-    if reason := target.runtime.name == "openvino" and why_not(target):
-        pytest.skip(reason)
-    report = check(
-        pruned, lowered(pruned, target), varied_images(pruned.vit, 8).numpy(), threads=1
-    )
-    assert report.passed, report.checks
-    assert report.layers
+    assert assert_agrees(CASES[case][0], target, 8).layers
 
 
 @pytest.mark.parametrize("layout", [also("packed"), "shrinking"])
@@ -78,10 +75,8 @@ def test_one_patch_may_be_all_that_is_left(layout: str) -> None:
     pruned = PrunedViT(
         vit, manual_schedule(vit.spec, {2: 0.001}, resolve(settings)), layout=layout
     ).eval()
-    images = varied_images(vit, 4)
-    assert (pruned.patches_left(images)[:, 1:] == 1).all()
-    report = check(pruned, lower(pruned, ONNXRUNTIME), images.numpy(), threads=1)
-    assert report.passed, report.checks
+    assert (pruned.patches_left(varied_images(vit, 4))[:, 1:] == 1).all()
+    assert_agrees(pruned, count=4)
 
 
 def test_fused_attention_stays_whole_beside_the_attention_received() -> None:
@@ -113,8 +108,4 @@ def test_a_head_that_pools_by_attention_is_named() -> None:
 def test_a_stride_counts_tokens_in_their_order() -> None:
     """Behind one prefix token survivors may be in any order, but not where every third is a query."""
     vit = make_vit("pooled, registers", reg_tokens=1, global_pool="avg")
-    pruned = pruned_of(vit, query_stride=3)
-    report = check(
-        pruned, lower(pruned, ONNXRUNTIME), varied_images(vit, 8).numpy(), threads=1
-    )
-    assert report.passed, report.checks
+    assert_agrees(pruned_of(vit, query_stride=3), count=8)

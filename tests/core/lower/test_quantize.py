@@ -22,7 +22,7 @@ from exporter.core.lower.number_formats import INT7, LEAST_SCALE, activations
 from exporter.core.verify.openvino_runner import OpenVinoRunner
 from exporter.engines.choice import on_this_cpu, runner_for, why_not
 from tests.core.lower.graphs import FLOATS, FP16, FP32, kinds_of
-from tests.core.lower.models import a_star, lowered, star
+from tests.core.lower.models import a_star, lowered, skip_without, star
 from tests.exhaustive import also
 from tests.openvino_nodes import executed
 from tests.vits import random_images
@@ -36,8 +36,7 @@ pytestmark = pytest.mark.ort
 def test_every_linear_layer_of_a_block_is_int8_and_the_numbers_close(
     target: Target,
 ) -> None:
-    if target is OPENVINO_INT8 and (reason := why_not(target)):
-        pytest.skip(reason)
+    skip_without(target)
     pruned = star()
     images = random_images(pruned.vit, 16)
     model = lowered(pruned, target, images=images.numpy())
