@@ -112,6 +112,11 @@ def test_no_more_of_a_loader_is_read_than_is_asked_for() -> None:
             "images | got int64 | need uint8 pixels, or floats as normalised",
         ),
         (np.full((1, *SIZE), np.nan), "images | got values that are not finite"),
+        (
+            np.ma.masked_array(pixels(1), pixels(1) > 9),
+            "images | got a mask over pixels",
+        ),
+        (torch.zeros(1, *SIZE, device="meta"), "need an array of values"),
         ([3], "images | got a batch with int in the place of images"),
         (
             [{"x": pixels(1)}],
@@ -123,6 +128,11 @@ def test_what_is_no_image_is_refused(images: Any, message: str) -> None:
     with pytest.raises(ImageError) as caught:
         images_in(images, SIZE)
     assert message in str(caught.value)
+
+
+def test_bytes_of_0_and_1_are_no_pixels() -> None:
+    with pytest.raises(ImageError, match="multiply by 255"):
+        check_normalised(images_in(pixels(2) % 2, SIZE), IMAGENET)
 
 
 def test_they_load_as_they_are() -> None:

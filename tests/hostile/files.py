@@ -2,38 +2,49 @@
 
 import os
 import zipfile
-from collections.abc import Callable, Iterator
-from functools import partial
-from itertools import cycle
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from tests.hostile.flags import CALIBRATE, COMPILE, EVAL
-from tests.hostile.inputs import (
-    Hostile,
-    Place,
-    Prepare,
-    bytes_at,
-    folder_at,
-    text_at,
-)
+from tests.hostile.flags import CALIBRATE, COMPILE, HUGE
+from tests.hostile.inputs import Hostile, Place, Prepare, bytes_at, text_at
 
 PLAN = "plan --model vit_tiny_patch16_224"
 BAD = "{work}/bad"
 
-# Commands that read JSON, TOML, tensors, ONNX and arrays from `{work}/bad`.
+# Commands that read JSON, TOML, tensors, ONNX, arrays and a checkpoint from `{work}/bad`, and one that writes it.
 SCHEDULE = f"{PLAN} --schedule {BAD}"
-ACS = f"{PLAN} --method star --rho 0.5 --acs {BAD}"
-CLASS_MAP = f"{EVAL} --class-map {BAD}"
-SAMPLES = f"depth choose --model vit_tiny_patch16_224 --samples {BAD} --units 4"
 TOML = f"compile --out {{work}}/out --recipe {BAD}"
+TENSORS = f"{COMPILE} --calibration {BAD}"
 ONNX = f"bench --dense {BAD} --pruned {BAD}"
 ARRAYS = f"bench --dense {{dense}} --pruned {{pruned}} --reference {BAD}"
-READERS = (SCHEDULE, TOML, f"{COMPILE} --calibration {BAD}", ONNX, ARRAYS)
 CHECKPOINT = f"{CALIBRATE} --checkpoint {BAD}"
 OUT = f"{PLAN} --rho 0.5 --out {BAD}"
+OPENED = (SCHEDULE, TOML, TENSORS, ONNX, ARRAYS, CHECKPOINT, OUT)
+
+CHAIN = 1500
+# What a command reads, and a part of its answer.
+CONTENTS: dict[str, tuple[str, bytes, str]] = {
+    "deep": (SCHEDULE, b"[" * 200_000, "bad"),
+    "huge integer": (SCHEDULE, f'{{"rho": {HUGE}}}'.encode(), "bad"),
+    "beyond float": (
+        f"{PLAN} --method star --rho 0.5 --acs {BAD}",
+        b"[" + b"9" * 400 + b", 0.1" * 11 + b"]",
+        "bad",
+    ),
+    "a number": (f"eval {{folder}} --images {{images}} --class-map {BAD}", b"7", "bad"),
+    "surrogates": (
+        f"depth choose --model vit_tiny_patch16_224 --samples {BAD} --units 4",
+        b'{"\\ud800": 1}',
+        "bad",
+    ),
+    "deep recipe": (TOML, b"a = " + b"[" * 5000, "bad"),
+    "huge integer in a recipe": (TOML, f"max_images = {HUGE}".encode(), "bad"),
+    "NUL in a path": (TOML, b'extends = "a\\u0000b"', "extends"),
+    "noise": (ONNX, bytes(range(256)) * 8, "bad"),
+}
 
 
 def pipe_at(name: str) -> Prepare:
@@ -46,108 +57,60 @@ def pipe_at(name: str) -> Prepare:
     return prepare
 
 
-def link_to(target: str) -> Prepare:
-    return lambda place: (place.work / "bad").symlink_to(target)
+def _endless(place: Place) -> None:
+    (place.work / "bad").symlink_to("/dev/zero")
 
 
-NO_FILE: dict[str, Prepare] = {
-    "folder": folder_at("bad"),
-    "empty": bytes_at("bad", b""),
-    "endless": link_to("/dev/zero"),
-    "noise": bytes_at("bad", bytes(range(256)) * 8),
-    "dangling": link_to("nowhere"),
-    "circle": link_to("bad"),
-}
-WRONG_JSON = {
-    "deep": (SCHEDULE, b"[" * 200_000),
-    "huge integer": (SCHEDULE, b'{"rho": ' + b"9" * 5001 + b"}"),
-    "nan": (SCHEDULE, b'{"rho": NaN}'),
-    "beyond float": (ACS, b"[" + b"9" * 400 + b", 0.1" * 11 + b"]"),
-    "number": (CLASS_MAP, b"7"),
-    "not utf-8": (CLASS_MAP, b"\xff\xfe{}"),
-    "surrogates": (SAMPLES, b'{"\\ud800": 1}'),
-}
-WRONG_TOML = {
-    "deep": "a = " + "[" * 5000,
-    "half": "rho = ",
-    "huge integer": "max_images = " + "9" * 5001,
-    "unknown key": "rhoo = 0.5",
-    "extends itself": 'extends = "bad"',
-    "extends NUL": 'extends = "a\\u0000b"',
-}
+def _chain(place: Place) -> None:
+    for index in range(CHAIN):
+        text_at(f"{index}.toml", f'extends = "{index + 1}.toml"\n')(place)
+    text_at(f"{CHAIN}.toml", "[prune]\nrho = 0.5\n")(place)
 
 
-def _packed(path: Path, *, flags: int, method: int) -> None:
-    """An archive whose member is encrypted, or packed by a method that nobody has."""
-    with zipfile.ZipFile(path, "w") as archive:
-        archive.writestr("images.npy", bytes(100))
-    content = bytearray(path.read_bytes())
-    entry = content.index(b"PK\x01\x02")
-    for local, central, value in ((6, 8, flags), (8, 10, method)):
-        content[local] = content[entry + central] = value
-    path.write_bytes(bytes(content))
-
-
-def _huge(count: int, path: Path) -> None:
-    """So many numbers, and none of them written."""
-    with zipfile.ZipFile(path, "w") as archive:
-        header = {"descr": "<f4", "fortran_order": False, "shape": (count,)}
+def _huge(place: Place) -> None:
+    """35 GiB of numbers, and none of them written."""
+    with zipfile.ZipFile(place.work / "bad", "w") as archive:
+        header = {"descr": "<f4", "fortran_order": False, "shape": (35 << 28,)}
         with archive.open("images.npy", "w") as member:
             np.lib.format.write_array_header_1_0(member, header)
 
 
-def _saved(arrays: dict[str, np.ndarray[Any, Any]], path: Path) -> None:
-    with path.open("wb") as file:
-        np.savez(file, **arrays)  # type: ignore[arg-type]
+def _encrypted(place: Place) -> None:
+    path: Path = place.work / "bad"
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("images.npy", bytes(100))
+    content = bytearray(path.read_bytes())
+    content[6] = content[content.index(b"PK\x01\x02") + 8] = 1
+    path.write_bytes(bytes(content))
 
 
-IMAGES = np.zeros((2, 3, 32, 32), np.float32)
-# What the answer names: the file, or the input that the arrays do not fit.
-ARRAY_FILES: dict[str, tuple[Callable[[Path], None], str]] = {
-    "35 GiB": (partial(_huge, 35 << 30), "bad"),
-    "2^64 numbers": (partial(_huge, 2**64), "bad"),
-    "encrypted": (partial(_packed, flags=1, method=0), "bad"),
-    "compressed": (partial(_packed, flags=0, method=77), "bad"),
-    "objects": (partial(_saved, {"images": np.array([{}], object)}), "bad"),
-    "no images": (partial(_saved, {"pictures": IMAGES}), "bad"),
-    "shape": (partial(_saved, {"images": IMAGES[:, :, 1:]}), "images"),
-    "type": (partial(_saved, {"images": IMAGES.astype(np.float64)}), "images"),
-    "none": (partial(_saved, {"images": IMAGES[:0]}), "bad"),
-    "nan": (partial(_saved, {"images": IMAGES + np.nan}), "bad"),
-}
+def _images(images: np.ndarray[Any, Any]) -> Prepare:
+    def prepare(place: Place) -> None:
+        with (place.work / "bad").open("wb") as file:
+            np.savez(file, images=images)
 
-
-def _pipes() -> Iterator[Hostile]:
-    read = (*READERS, ACS, CLASS_MAP, SAMPLES, CHECKPOINT, f"inspect {BAD}")
-    for line in (*read, OUT):
-        yield Hostile(line, "bad", prepare=pipe_at("bad"), name="a pipe")
-    shards = f"{CALIBRATE} --images {{work}}/shards"
-    yield Hostile(shards, "bad.tar", prepare=pipe_at("shards/bad.tar"), name="a pipe")
-    embeddings = f"{CALIBRATE} --set model.text_embeddings={{work}}/bad.npz"
-    yield Hostile(embeddings, "bad", prepare=pipe_at("bad.npz"), name="a pipe")
+    return prepare
 
 
 def _files() -> Iterator[Hostile]:
-    for (name, prepare), line in zip(NO_FILE.items(), cycle(READERS)):
-        says = "no amount" if line == TOML and name == "empty" else "bad"
-        yield Hostile(line, says, prepare=prepare, name=name)
-    yield Hostile(OUT, "bad", prepare=NO_FILE["folder"], name="folder")
-    for name, (line, content) in WRONG_JSON.items():
-        yield Hostile(line, "bad", prepare=bytes_at("bad", content), name=name)
-    for name, text in WRONG_TOML.items():
-        yield Hostile(TOML, "", prepare=text_at("bad", text), name=name)
-    for name, (make, says) in ARRAY_FILES.items():
-
-        def prepare_arrays(place: Place, make: Callable[[Path], None] = make) -> None:
-            make(place.work / "bad")
-
-        yield Hostile(ARRAYS, says, prepare=prepare_arrays, name=name)
+    for line in OPENED:
+        yield Hostile(line, "bad", prepare=pipe_at("bad"), name="a pipe")
+    shards = f"{CALIBRATE} --images {{work}}/shards"
+    yield Hostile(shards, "bad.tar", prepare=pipe_at("shards/bad.tar"), name="a pipe")
+    yield Hostile(TENSORS, "bad", prepare=_endless, name="endless")
     yield Hostile(
-        CLASS_MAP,
-        "no class for folder 'class_1'",
-        prepare=text_at("bad", '{"class_0": 0}'),
-        name="a class left out",
+        "compile --out {work}/out --recipe {work}/0.toml",
+        "extends | got more than",
+        prepare=_chain,
+        name="a chain",
     )
+    for name, (line, content, says) in CONTENTS.items():
+        yield Hostile(line, says, prepare=bytes_at("bad", content), name=name)
+    for prepare, name in ((_huge, "35 GiB"), (_encrypted, "encrypted")):
+        yield Hostile(ARRAYS, "bad", prepare=prepare, name=name)
+    objects, other = np.array([{}], object), np.zeros((2, 2, 32, 32), np.float32)
+    yield Hostile(ARRAYS, "bad", prepare=_images(objects), name="objects")
+    yield Hostile(ARRAYS, "images", prepare=_images(other), name="another shape")
 
 
-FILES = (*_pipes(), *_files())
+FILES = tuple(_files())

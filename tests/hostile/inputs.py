@@ -5,9 +5,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from stat import S_ISDIR
 
-from exporter.core.base.settings import homes_of, sections_of
-from exporter.jobs.recipe import Recipe
-
 
 @dataclass(frozen=True)
 class Place:
@@ -61,9 +58,7 @@ def keys(command: str, *rows: tuple[str, str]) -> Iterator[Hostile]:
     """The inputs of a command with a recipe: its text, and a part of the answer."""
     for text, says in rows:
         line = f"{command} --recipe {{work}}/r.toml"
-        yield Hostile(
-            line, says, prepare=text_at("r.toml", _in_tables(text)), name=text
-        )
+        yield Hostile(line, says, prepare=text_at("r.toml", text), name=text)
 
 
 def bytes_at(name: str, content: bytes) -> Prepare:
@@ -84,21 +79,6 @@ def text_at(name: str, text: str) -> Prepare:
 def folder_at(name: str) -> Prepare:
     """Make a folder in `{work}`."""
     return lambda place: (place.work / name).mkdir(parents=True)
-
-
-def _in_tables(text: str) -> str:
-    """The text with each known key above its first table in the table of the key."""
-    lines, above = [], True
-    for written in text.split("\n"):
-        line = written
-        key, equals, value = line.partition(" = ")
-        above &= not line.startswith("[")
-        homes = homes_of(sections_of(Recipe), key)
-        if above and equals and homes:
-            table, name = homes[0]
-            line = f"{table}.{name} = {value}"
-        lines.append(line)
-    return "\n".join(lines)
 
 
 def state_of(*folders: Path) -> dict[Path, tuple[int, ...]]:

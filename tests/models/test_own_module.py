@@ -105,7 +105,7 @@ class Nameless(nn.Module):
         self.error = error
 
     def forward(self, _: Tensor) -> Tensor:
-        raise self.error("no")
+        raise self.error("line one\nline two")
 
 
 LAYERS = ("attn.qkv", "attn.proj", "mlp.fc1", "mlp.fc2")
@@ -364,7 +364,25 @@ def test_wrappers_of_whole_models(wrapper: str, network: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "error", [KeyError, RuntimeError, TypeError, ZeroDivisionError]
+    ("change", "says"),
+    [
+        (
+            lambda layer: nn.Linear(layer.in_features, layer.out_features + 1),
+            "attention of different sizes",
+        ),
+        (lambda layer: layer.to("meta"), "qkv"),
+    ],
+    ids=["a wide layer", "no values"],
+)
+def test_a_layer_that_fits_no_block_is_refused(
+    change: Callable[[Any], nn.Module], says: str
+) -> None:
+    with pytest.raises(exporter.UserError, match=says):
+        exporter.load_model(_changed("vit", "attn.qkv", change))
+
+
+@pytest.mark.parametrize(
+    "error", [KeyError, RuntimeError, TypeError, ZeroDivisionError, MemoryError]
 )
 def test_whatever_a_module_raises_is_one_line(error: type[Exception]) -> None:
     model: Any = make_model()
