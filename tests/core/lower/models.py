@@ -159,10 +159,25 @@ def without(*passes: str) -> Target:
     )
 
 
+def operators_in(model: onnx.ModelProto) -> Counter[str]:
+    """How often each operator stands in a model."""
+    return Counter(node.op_type for node in model.graph.node)
+
+
+def results_in(model: onnx.ModelProto) -> dict[str, onnx.NodeProto]:
+    """The node that makes each result."""
+    return {name: node for node in model.graph.node for name in node.output}
+
+
+def constants_in(model: onnx.ModelProto) -> dict[str, np.ndarray]:
+    """The values of each initializer."""
+    tensors = model.graph.initializer
+    return {tensor.name: onnx.numpy_helper.to_array(tensor) for tensor in tensors}
+
+
 def operators_of(*left_out: str, pruned: PrunedViT | None = None) -> Counter[str]:
     """How often each operator stands in a lowered model."""
-    model = lowered(pruned or star(), without(*left_out))
-    return Counter(node.op_type for node in model.graph.node)
+    return operators_in(lowered(pruned or star(), without(*left_out)))
 
 
 def skip_without(target: Target) -> None:

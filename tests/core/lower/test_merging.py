@@ -1,6 +1,5 @@
 """Merging, and ToMe, in lowered models: the graph, its numbers, its variants, and parity on every runtime."""
 
-from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -37,6 +36,7 @@ from tests.core.lower.models import (
     assert_agrees,
     lowered,
     merging,
+    operators_in,
     run,
     star,
     tome,
@@ -103,7 +103,7 @@ def test_a_layer_that_merges_is_two_products_more(way: str, target: Target) -> N
     pruned = WAYS[way]()
     model, layers = lowered(pruned, target), pruned.schedule.pruning_layers
     assert {node.domain for node in model.graph.node} == {""}
-    operators = Counter(node.op_type for node in model.graph.node)
+    operators = operators_in(model)
     counted = way == "tome" and "count_pairs" in target.passes
     assert operators["ArgMax"] == (0 if way == "tome" else len(layers))
     assert not counted or not {"TopK", "GatherElements"} & operators.keys()
@@ -124,10 +124,7 @@ def test_a_layer_that_merges_is_two_products_more(way: str, target: Target) -> N
 
 
 def test_scores_are_shortened_and_attention_is_fused_as_where_patches_go() -> None:
-    merged, dropped = (
-        Counter(n.op_type for n in lowered(each).graph.node)
-        for each in (merging(), star())
-    )
+    merged, dropped = (operators_in(lowered(each)) for each in (merging(), star()))
     assert merged["Attention"] == dropped["Attention"] == 4
     assert merged["Log"] == dropped["Log"] == 0
 
@@ -213,9 +210,7 @@ def test_forced_decisions_are_read(way: str, family: str, target: Target) -> Non
 )
 def test_the_sliced_model_chooses_and_merges_nothing(way: str, target: Target) -> None:
     sliced = sliced_model(lowered(WAYS[way](), target))
-    assert not {"ArgMax", "TopK", "Equal"} & {
-        node.op_type for node in sliced.graph.node
-    }
+    assert not {"ArgMax", "TopK", "Equal"} & operators_in(sliced).keys()
     assert np.isfinite(run(sliced, images_of(merging(), 2))["logits"]).all()
 
 

@@ -20,7 +20,7 @@ from exporter.core.schedule.policy import resolve
 from exporter.core.schedule.prune import Prune
 from exporter.core.vit.protocol import BlockParts
 from exporter.core.vit.spec import spec_of
-from tests.core.lower.models import assert_agrees, pruned_of
+from tests.core.lower.models import assert_agrees, pruned_of, results_in
 from tests.exhaustive import also
 from tests.rounding import assert_whole_at_rates_of_one
 from tests.vits import CUT_RATES, cut_vit, make_vit, random_images
@@ -90,7 +90,7 @@ def test_it_is_lowered_and_agrees(target: Target, method: Method) -> None:
     model = pruned_of(cut_vit(), method, target.layouts[0], CUT_RATES)
     assert_agrees(model, target)
     lowered = lower(model, target)
-    names = {name for node in lowered.graph.node for name in node.output}
+    names = results_in(lowered).keys()
     contexts = {name[:10] for name in names if name.startswith("context_")}
     assert contexts == {"context_01", "context_03", "context_04", "context_05"}
     said = from_metadata(

@@ -31,7 +31,7 @@ from exporter.core.verify.tolerance import TOLERANCES
 from exporter.core.vit.spec import with_outputs
 from exporter.data.images import list_images
 from exporter.report.parity_words import explain
-from tests.core.lower.models import pruned_of
+from tests.core.lower.models import pruned_of, results_in
 from tests.core.prune.adaptive import RATES
 from tests.exhaustive import also, mark_further
 from tests.rounding import assert_whole_at_rates_of_one
@@ -142,7 +142,7 @@ def test_blocks_behind_the_last_output_are_not_exported(
     model = PrunedViT(vit, schedule, layout="packed").eval()
     (lowered,) = lower_each(model, [ONNXRUNTIME])
     assert check(model, lowered, varied_images(vit, 8).numpy(), threads=1).passed
-    tensors = {name for node in lowered.graph.node for name in node.output}
+    tensors = results_in(lowered).keys()
     deepest = vit.spec.depth
     assert (
         f"context_{deepest:02d}" in tensors

@@ -1,6 +1,5 @@
 """The whole lowering."""
 
-from collections import Counter
 from pathlib import Path
 
 import numpy as np
@@ -30,7 +29,9 @@ from tests.core.lower.models import (
     dense,
     exported,
     lowered,
+    operators_in,
     pruned_of,
+    results_in,
     run,
     star,
 )
@@ -39,13 +40,13 @@ from tests.core.prune.adaptive import RATES
 
 def test_the_graph_prunes_where_the_schedule_does() -> None:
     model = lowered(star())
-    operators = Counter(node.op_type for node in model.graph.node)
+    operators = operators_in(model)
     assert operators["TopK"] == len(RATES)
     assert {node.domain for node in model.graph.node} == {""}
     assert "GatherElements" not in {
         n.op_type for n in model.graph.node if "tokens" in n.output[0]
     }
-    names = {name for node in model.graph.node for name in node.output}
+    names = results_in(model).keys()
     assert {
         "keep_01/rows",
         "keep_02/rows",
@@ -58,7 +59,7 @@ def test_the_graph_prunes_where_the_schedule_does() -> None:
 
 def test_the_dense_graph_scores_nothing() -> None:
     model = lowered(dense())
-    operators = Counter(node.op_type for node in model.graph.node)
+    operators = operators_in(model)
     assert operators["TopK"] == operators["GatherND"] == 0
     assert operators["Softmax"] == 0
     assert operators["Attention"] == dense().vit.spec.depth

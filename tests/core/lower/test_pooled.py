@@ -22,6 +22,7 @@ from tests.core.lower.models import (
     lowered,
     merging,
     pruned_of,
+    results_in,
     star,
 )
 from tests.core.prune.adaptive import RATES
@@ -97,11 +98,7 @@ def test_fused_attention_stays_whole_beside_the_attention_received() -> None:
 
 
 def test_a_head_that_pools_by_attention_is_named() -> None:
-    names = {
-        name
-        for node in lowered(star("pe, pooled by attention", "probe")).graph.node
-        for name in node.output
-    }
+    names = results_in(lowered(star("pe, pooled by attention", "probe"))).keys()
     assert {"pooling", "context_04"} <= names
 
 

@@ -1,7 +1,6 @@
 """INT8: which layers, and what is left in fp32, or for TensorRT in fp16."""
 
 import copy
-from collections import Counter
 from dataclasses import replace
 
 import numpy as np
@@ -22,7 +21,15 @@ from exporter.core.lower.number_formats import INT7, LEAST_SCALE, activations
 from exporter.core.verify.openvino_runner import OpenVinoRunner
 from exporter.engines.choice import on_this_cpu, runner_for, why_not
 from tests.core.lower.graphs import FLOATS, FP16, FP32, kinds_of
-from tests.core.lower.models import a_star, lowered, skip_without, star
+from tests.core.lower.models import (
+    a_star,
+    constants_in,
+    lowered,
+    operators_in,
+    results_in,
+    skip_without,
+    star,
+)
 from tests.exhaustive import also
 from tests.openvino_nodes import executed
 from tests.vits import random_images
@@ -40,7 +47,7 @@ def test_every_linear_layer_of_a_block_is_int8_and_the_numbers_close(
     pruned = star()
     images = random_images(pruned.vit, 16)
     model = lowered(pruned, target, images=images.numpy())
-    operators = Counter(node.op_type for node in model.graph.node)
+    operators = operators_in(model)
     product = "MatMulInteger" if target.quantization == "dynamic" else "QuantizeLinear"
     # ONNX Runtime's form has query, key and value apart; OpenVINO's has attention's four operands; TensorRT's keeps
     # the convolution of the patches.
@@ -96,11 +103,8 @@ def _second_operands(
     model: onnx.ModelProto,
 ) -> tuple[list[np.ndarray], dict[str, np.ndarray]]:
     """What products have as second operands: integers of weights, and scales of activations by name."""
-    values = {
-        tensor.name: onnx.numpy_helper.to_array(tensor)
-        for tensor in model.graph.initializer
-    }
-    made = {name: node for node in model.graph.node for name in node.output}
+    values = constants_in(model)
+    made = results_in(model)
     weights, scales = [], {}
     for product in model.graph.node:
         if product.op_type not in ("MatMul", "MatMulInteger"):
@@ -136,11 +140,8 @@ def test_openvino_computes_attention_in_int8(layout: str) -> None:
         pytest.skip(reason)
     pruned = a_star(layout=layout) if layout else star()
     model = lowered(pruned, OPENVINO_INT8, images=random_images(pruned.vit, 16).numpy())
-    values = {
-        tensor.name: onnx.numpy_helper.to_array(tensor)
-        for tensor in model.graph.initializer
-    }
-    made = {name: node for node in model.graph.node for name in node.output}
+    values = constants_in(model)
+    made = results_in(model)
 
     def pair(tensor: str) -> tuple[np.ndarray, np.ndarray]:
         """The scale and the zero point of an operand's pair, which lies before the operators that move values."""
@@ -199,10 +200,7 @@ def test_scales_of_tiny_weights_are_not_zero_in_fp16() -> None:
         weight = pruned.vit.model.get_parameter("blocks.0.mlp.fc1.weight")
         weight[:2] = torch.tensor([[1e-7], [0.0]])
     model = lowered(pruned, TENSORRT_INT8, images=random_images(pruned.vit, 8).numpy())
-    values = {
-        tensor.name: onnx.numpy_helper.to_array(tensor)
-        for tensor in model.graph.initializer
-    }
+    values = constants_in(model)
     scales = [
         values[node.input[1]]
         for node in model.graph.node
@@ -219,10 +217,7 @@ def test_tensorrt_gets_symmetric_pairs_in_standard_operators(family: str) -> Non
         for opset in model.opset_import
         if opset.domain != ""
     ] == []
-    values = {
-        tensor.name: onnx.numpy_helper.to_array(tensor)
-        for tensor in model.graph.initializer
-    }
+    values = constants_in(model)
     weights = 0
     for node in model.graph.node:
         if node.op_type in ("QuantizeLinear", "DequantizeLinear"):

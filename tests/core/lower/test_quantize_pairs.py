@@ -1,6 +1,5 @@
 """Pairs around the operands of products, the numbers of each format, and what FP8 leaves in higher precision."""
 
-from collections import Counter
 from dataclasses import replace
 
 import ml_dtypes
@@ -35,7 +34,15 @@ from tests.core.lower.graphs import (
     operators,
 )
 from tests.core.lower.graphs import run as run_small
-from tests.core.lower.models import lowered, lowered_anew, run, star
+from tests.core.lower.models import (
+    constants_in,
+    lowered,
+    lowered_anew,
+    operators_in,
+    results_in,
+    run,
+    star,
+)
 from tests.core.prune.adaptive import RATES
 from tests.vits import random_images
 
@@ -81,10 +88,7 @@ def small(matrix: np.ndarray) -> onnx.ModelProto:
 @given(hnp.arrays(np.float32, (5, 3), elements=st.floats(-3, 3, width=32)))
 def test_a_matrix_is_within_half_a_step_of_e4m3(matrix: np.ndarray) -> None:
     model = small(matrix)
-    values = {
-        tensor.name: onnx.numpy_helper.to_array(tensor)
-        for tensor in model.graph.initializer
-    }
+    values = constants_in(model)
     (dequantize,) = (node for node in model.graph.node if node.input[0] in values)
     stored, scale, zero = (values[name] for name in dequantize.input)
     assert stored.dtype == zero.dtype == E4M3.dtype
@@ -180,12 +184,12 @@ def for_tensorrt() -> onnx.ModelProto:
 def test_linear_layers_and_attention_are_fp8_and_scores_are_fp32() -> None:
     model, depth = for_tensorrt(), star().vit.spec.depth
     assert [(opset.domain, opset.version) for opset in model.opset_import] == [("", 20)]
-    kinds, of = kinds_of(model), Counter(node.op_type for node in model.graph.node)
+    kinds, of = kinds_of(model), operators_in(model)
     # QKV, projection and both layers of the MLP; query, key, weights and value.
     assert of["QuantizeLinear"] == (4 + 4) * depth
     # Weights are stored in FP8: a matrix for query, key and value, one behind attention, two of the MLP.
     assert of["DequantizeLinear"] == of["QuantizeLinear"] + 4 * depth
-    produced = {name: node for node in model.graph.node for name in node.output}
+    produced = results_in(model)
     for node in model.graph.node:
         if node.op_type == "QuantizeLinear":
             assert kinds[node.input[0]] == FP16
@@ -219,10 +223,7 @@ def test_linear_layers_and_attention_are_fp8_and_scores_are_fp32() -> None:
 @pytest.mark.ort
 def test_the_softmax_has_e4m3_s_whole_range() -> None:
     model = for_tensorrt()
-    values = {
-        tensor.name: onnx.numpy_helper.to_array(tensor)
-        for tensor in model.graph.initializer
-    }
+    values = constants_in(model)
     after = [
         each
         for each in model.graph.node
@@ -289,10 +290,7 @@ def test_biases_take_in_the_zero_points_of_activations(bias: bool) -> None:
 def test_no_activation_of_a_linear_layer_has_a_zero_point_for_openvino() -> None:
     images = random_images(star().vit, 4).numpy()
     model = lowered(star(), OPENVINO_INT8, images=images)
-    values = {
-        tensor.name: onnx.numpy_helper.to_array(tensor)
-        for tensor in model.graph.initializer
-    }
+    values = constants_in(model)
     zeros = {PAIR: set[int](), "QuantizeLinear": set[int]()}
     for node in model.graph.node:
         if node.op_type in zeros:

@@ -1,6 +1,5 @@
 """The passes of attention: as one node, on heads, in parts; its biases and masks."""
 
-from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
@@ -31,7 +30,7 @@ from tests.core.lower.graphs import (
     operators,
     run,
 )
-from tests.core.lower.models import a_star, lowered, merging, star, tome
+from tests.core.lower.models import a_star, lowered, merging, operators_in, star, tome
 from tests.core.lower.models import run as run_model
 from tests.core.prune.adaptive import RATES
 from tests.exhaustive import also
@@ -41,8 +40,8 @@ STANDARD = replace(ONNXRUNTIME, passes=IN_PARTS)
 
 
 def test_every_block_has_one_attention_node_and_moves_no_heads() -> None:
-    fused = Counter(node.op_type for node in lowered(star()).graph.node)
-    plain = Counter(node.op_type for node in lowered(star(), STANDARD).graph.node)
+    fused = operators_in(lowered(star()))
+    plain = operators_in(lowered(star(), STANDARD))
     depth, pruning = star().vit.spec.depth, len(RATES)
     assert fused["Attention"] == depth
     assert fused["Split"] == 0
@@ -53,7 +52,7 @@ def test_every_block_has_one_attention_node_and_moves_no_heads() -> None:
 
 
 def test_norms_on_query_and_key_keep_their_heads() -> None:
-    operators = Counter(node.op_type for node in lowered(star("qk norm")).graph.node)
+    operators = operators_in(lowered(star("qk norm")))
     assert operators["Attention"] == 0
     assert operators["Softmax"] == 4 + len(RATES)
 

@@ -1,6 +1,5 @@
 """The passes of half precision, uint8 pixels and opset 17."""
 
-from collections import Counter
 from dataclasses import replace
 
 import numpy as np
@@ -40,7 +39,7 @@ from tests.core.lower.graphs import (
     operators,
     run,
 )
-from tests.core.lower.models import lowered, pruned_of, star
+from tests.core.lower.models import lowered, operators_in, pruned_of, star
 from tests.core.prune.adaptive import RATES
 from tests.vits import make_vit, random_images
 
@@ -105,9 +104,7 @@ def test_bf16_is_the_same_graph() -> None:
         )
         for half in ("fp16", "bf16")
     ]
-    fp16, bf16 = (
-        Counter(node.op_type for node in model.graph.node) for model in models
-    )
+    fp16, bf16 = (operators_in(model) for model in models)
     assert fp16 == bf16
     assert BF16 in kinds_of(models[1]).values()
     assert FP16 not in kinds_of(models[1]).values()

@@ -1,6 +1,5 @@
 """The passes of the scores that patches are ranked by, and of the ranking."""
 
-from collections import Counter
 from dataclasses import replace
 
 import numpy as np
@@ -34,8 +33,10 @@ from tests.core.lower.models import (
     FAMILIES,
     biased_vit,
     lowered,
+    operators_in,
     operators_of,
     pruned_of,
+    results_in,
     star,
 )
 from tests.core.lower.models import run as run_model
@@ -205,7 +206,7 @@ APART = replace(
 
 
 def results_of(pruned: PrunedViT) -> set[str]:
-    return {name for node in lowered(pruned).graph.node for name in node.output}
+    return set(results_in(lowered(pruned)))
 
 
 @pytest.mark.parametrize("family", FAMILIES)
@@ -224,17 +225,12 @@ def test_tables_of_many_patches_are_weights_too() -> None:
     """As many as an exporter leaves alone where it folds constants, when all layers lie in one tensor."""
     pruned = pruned_of(make_vit(img_size=(512, 264)))
     assert pruned.vit.spec.depth * pruned.vit.spec.num_patches > 8192
-    names = {
-        name for node in lower(pruned, ONNXRUNTIME).graph.node for name in node.output
-    }
+    names = results_in(lower(pruned, ONNXRUNTIME)).keys()
     assert {ranked_name(layer) for layer in RATES} <= names
 
 
 def test_each_layer_is_spared_a_cut_a_shift_a_join_and_a_sort() -> None:
-    saved, left = (
-        Counter(node.op_type for node in lowered(star(), each).graph.node)
-        for each in (APART, ONNXRUNTIME)
-    )
+    saved, left = (operators_in(lowered(star(), each)) for each in (APART, ONNXRUNTIME))
     saved.subtract(left)
     for operator in ("Slice", "Add", "Concat", "TopK"):
         assert saved[operator] >= len(RATES), operator
