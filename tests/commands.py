@@ -52,9 +52,14 @@ def recipe_with(**keys: Any) -> Recipe:
     return Recipe.of(tables_of(**keys))
 
 
+def report_of(folder: Path) -> Any:
+    """The report of an export folder, as other programs read it."""
+    return json.loads((folder / "report.json").read_text(encoding="utf-8"))
+
+
 def files_of(folder: Path) -> Pair[Path]:
     """The models of an export folder, as its report names them."""
-    named = json.loads((folder / "report.json").read_text())["files"]
+    named = report_of(folder)["files"]
     return Pair(folder / named["dense"], folder / named["pruned"])
 
 

@@ -21,7 +21,7 @@ from transformers import ViTForImageClassification, ViTImageProcessorPil
 from exporter.core.base.targets import ONNXRUNTIME, ONNXRUNTIME_INT8, Target
 from exporter.data.images import split
 from exporter.data.source import images_at
-from tests.commands import Command
+from tests.commands import Command, report_of
 from tests.deployment import on_the_machine
 from tests.models.huggingface.saved import make, save
 
@@ -196,7 +196,7 @@ def test_compile_and_the_second_machine(
     how = ("--method", "tome", "--rho", "0.5", "--rounds", "5", "--json")
     done = star_export("compile", *_flags(afternoon), *how, "--out", out)
     assert done.code == 0, done.err
-    report = json.loads((out / "report.json").read_text())
+    report = report_of(out)
     assert 0.5 < report["accuracy"]["dense"]["top1"] < 1
     pruned = _assert_folder(afternoon, report, out)
     _assert_parity(afternoon, report, out)
@@ -236,7 +236,7 @@ def test_finetune(afternoon: Afternoon, star_export: Command, tmp_path: Path) ->
         "compile", "--checkpoint", weights, *images, "--rounds", "0", "--out", out
     )
     assert again.code == 0, again.err
-    files = json.loads((out / "report.json").read_text())["files"]
+    files = report_of(out)["files"]
     after = afternoon.file(out / files["pruned"], "held_out")
     _assert_accuracy(done.json["after"], names, after)
     _assert_pair(done.json["loss_after"], names, library, after)
@@ -250,7 +250,7 @@ def test_finetune(afternoon: Afternoon, star_export: Command, tmp_path: Path) ->
         tmp_path / "before",
     )
     assert untrained.code == 0, untrained.err
-    report = json.loads((tmp_path / "before/report.json").read_text())
+    report = report_of(tmp_path / "before")
     before = _assert_folder(afternoon, report, tmp_path / "before")
     _assert_accuracy(done.json["before"], names, before)
     _assert_pair(done.json["loss_before"], names, library, before)

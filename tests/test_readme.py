@@ -1,6 +1,5 @@
 """The README's commands do what it says they do."""
 
-import json
 import os
 import re
 import shutil
@@ -15,6 +14,7 @@ import transformers
 
 from exporter.bundled import CIFAR_VIT
 from tests import pages
+from tests.commands import report_of
 from tests.vits import make_images
 
 ROOT = Path(__file__).parent.parent
@@ -68,7 +68,7 @@ def test_demo_compiles_the_bundled_model(tmp_path: Path) -> None:
         f"{compile_.group().replace('build/demo', str(tmp_path))} {SHORTER}", ROOT
     ).stdout
     for method in ("matching", "tome", "star", "a-star"):
-        report = json.loads((tmp_path / method / "report.json").read_text())
+        report = report_of(tmp_path / method)
         assert all(each["passed"] for each in report["parity"].values())
         assert (report["model"], report["schedule"]["method"]) == ("digits_vit", method)
         assert report["accuracy"]["dense"]["top1"] >= 0.95
@@ -96,7 +96,7 @@ def test_compiling_your_own_model(photos: Path) -> None:
     for part in ("train", "test"):
         make_images(photos / "cifar10" / part, classes=10, each=1, side=32)
     run(f"{command.rstrip()} --rounds 0", photos)
-    report = json.loads((photos / "build/cifar/report.json").read_text())
+    report = report_of(photos / "build/cifar")
     assert all(each["passed"] for each in report["parity"].values())
     assert report["accuracy"]["dense"]["images"] == report["pair"]["images"] == 10
 
@@ -117,7 +117,7 @@ def test_compiling_a_hugging_face_model(photos: Path) -> None:
         transformers.ViTConfig(**shape)
     ).save_pretrained(photos / "my-vit")
     run(f"{command.rstrip()} --rounds 0", photos)
-    report = json.loads((photos / "build/hf/report.json").read_text())
+    report = report_of(photos / "build/hf")
     assert all(each["passed"] for each in report["parity"].values())
     assert (report["model"], report["schedule"]["method"]) == ("my-vit", "matching")
     assert report["gmacs"]["pruned"] == pytest.approx(

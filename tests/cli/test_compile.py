@@ -18,7 +18,7 @@ from exporter.jobs import compile as compile_module
 from exporter.jobs.recipe import Recipe
 from exporter.report.record import Report
 from exporter.serve.export_folder import read_checksums
-from tests.commands import BRIEF, Command, Workplace, recipe_file
+from tests.commands import BRIEF, Command, Workplace, recipe_file, report_of
 from tests.report.reports import full_report, slower_report
 
 SETTINGS = {"gamma": 2, "images.seed": 1, "prune.seed": 1, "calibrate.seed": 1}
@@ -50,7 +50,7 @@ def test_it_leaves_a_folder_that_proves_itself(
     done = compile_tiny(*recipe, *flags.split(), "--json")
     assert done.code == 0, done.err
     report = done.json
-    assert report == json.loads((tmp_path / "out/report.json").read_text())
+    assert report == report_of(tmp_path / "out")
     assert report["parity"]["pruned"]["passed"]
     (output,) = report["parity"]["pruned"]["outputs"]
     assert output["agreement"]["value"] == 1.0
@@ -186,7 +186,7 @@ def test_several_methods_are_compared(
     assert done.code == 0, done.err
     assert list(done.json) == sorted(methods)
     for method, report in done.json.items():
-        assert report == json.loads((out / method / "report.json").read_text())
+        assert report == report_of(out / method)
         assert (
             report["schedule"]["method"] == method
             and report["parity"]["pruned"]["passed"]
@@ -279,9 +279,7 @@ def test_compiling_again_gives_the_same_bytes(
     assert named == sorted(str(path.relative_to(again)) for path in again.rglob("*.*"))
     for name in set(named) - {"report.json", "report.html"}:
         assert (before / name).read_bytes() == (again / name).read_bytes(), name
-    reports = [
-        json.loads((folder / "report.json").read_text()) for folder in (before, again)
-    ]
+    reports = [report_of(folder) for folder in (before, again)]
     assert {**reports[0], "hardware": None} == {**reports[1], "hardware": None}
 
 
@@ -456,7 +454,7 @@ def test_outputs_are_compared_by_their_kinds_and_the_embedding_between_models(
         "--target",
         "openvino-fp32",
     )
-    report = json.loads((folder / "report.json").read_text())
+    report = report_of(folder)
     assert [output["name"] for output in report["parity"]["pruned"]["outputs"]] == [
         "embedding",
         "tokens",

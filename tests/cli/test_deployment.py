@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.commands import Command, Workplace
+from tests.commands import Command, Workplace, report_of
 from tests.deployment import on_the_machine
 from tests.exhaustive import also
 from tests.shards import encoded, write_shard
@@ -40,7 +40,7 @@ def test_the_folder_is_checked_measured_inspected_and_served(
     ):
         done = on_the_machine(*arguments, without=("PIL",))
         assert done.returncode == 0, done.stderr
-    pruned = json.loads((folder / "report.json").read_text())["files"]["pruned"]
+    pruned = report_of(folder)["files"]["pruned"]
     assert "ONNX model" in on_the_machine("inspect", folder / pruned).stdout
 
 

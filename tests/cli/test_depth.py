@@ -9,7 +9,7 @@ import pytest
 from exporter.cli.depth import polynomial_lines
 from exporter.depth.predictor import Predictor, Split
 from exporter.jobs.depth import Found
-from tests.commands import BRIEF, Command, Workplace, recipe_file
+from tests.commands import BRIEF, Command, Workplace, recipe_file, report_of
 from tests.depth.published import SAMPLES
 from tests.pages import commands_of
 
@@ -252,7 +252,7 @@ def test_they_lead_to_one_model_with_fewer_layers_and_patches(
         assert outcome.code == 0, outcome.err
         done.append(verb)
     assert done == ["choose", "choose", "finetune", "apply", "compile"]
-    report = json.loads((tmp_path / "both" / "report.json").read_text())
+    report = report_of(tmp_path / "both")
     assert all(each["passed"] for each in report["parity"].values())
     assert report["gmacs"]["pruned"] < report["gmacs"]["as_it_came"]
     told = star_export("inspect", tmp_path / "merged.safetensors", "--json").json

@@ -9,7 +9,7 @@ import pytest
 
 from exporter.core.base.records import Pair
 from exporter.processes import Processes
-from tests.commands import Command, Workplace, files_of
+from tests.commands import Command, Workplace, files_of, report_of
 from tests.shards import encoded, write_shard
 
 pytestmark = pytest.mark.ort
@@ -43,7 +43,7 @@ def test_a_folder_on_class_folders(
 ) -> None:
     done = star_export("eval", folder, "--images", workplace.images, *QUICK, "--json")
     assert done.code == 0, done.err
-    report = json.loads((folder / "report.json").read_text())
+    report = report_of(folder)
     for name in ("dense", "pruned"):
         measured = done.json["models"][name]["accuracy"]
         assert measured["images"] == 12
@@ -67,7 +67,7 @@ def test_every_verb_and_batch_counts_the_same(
 ) -> None:
     """Even where ranges of activations come from each batch."""
     folder = compiled("--target", "onnxruntime-int8")
-    report = json.loads((folder / "report.json").read_text())
+    report = report_of(folder)
     for batch in ("1", "5", "32"):
         flags = ("--images", workplace.images, "--batch", batch, "--json")
         done = star_export("eval", folder, *flags)
@@ -139,7 +139,7 @@ def test_pytorch_alone_and_pruned(
     assert set(star_export("eval", *flags).json["models"]) == {"dense"}
     done = star_export("eval", *flags, "--schedule", folder / "schedule.json")
     assert set(done.json["models"]) == {"dense", "pruned"}
-    pruned = json.loads((folder / "report.json").read_text())["accuracy"]["pruned"]
+    pruned = report_of(folder)["accuracy"]["pruned"]
     assert done.json["models"]["pruned"]["accuracy"] == pruned
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from exporter.core import compiler
 from exporter.core.base.targets import Target
-from tests.commands import Command, Workplace
+from tests.commands import Command, Workplace, report_of
 
 
 @pytest.mark.ort
@@ -28,7 +28,7 @@ def test_a_file_is_the_one_that_compile_leaves(
     )
     done = star_export("export", *workplace.model, *flags, "--out", out, "--json")
     assert done.code == 0, done.err
-    report = json.loads((folder / "report.json").read_text())
+    report = report_of(folder)
     assert done.json["file"] == str(out)
     assert done.json["method"] == {"dense": "dense", "pruned": "star"}[role]
     assert done.json["gmacs"] == pytest.approx(report["gmacs"][role])

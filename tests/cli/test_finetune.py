@@ -1,13 +1,12 @@
 """`star-export finetune`: weights that every verb prunes as they were trained, and nothing else without a word."""
 
-import json
 import re
 from pathlib import Path
 
 import pytest
 import torch
 
-from tests.commands import BRIEF, Command, Outcome, Workplace, recipe_file
+from tests.commands import BRIEF, Command, Outcome, Workplace, recipe_file, report_of
 from tests.disk_cache import shared_folder
 from tests.exhaustive import also
 from tests.killed import killed
@@ -196,9 +195,7 @@ def test_compile_needs_the_checkpoint_alone(
     assert shown.code == 0, shown.err
     assert "noise" not in shown.err
     planned = star_export("plan", "--checkpoint", trained, "--json").json
-    report, other = (
-        json.loads((out / "report.json").read_text()) for out in (alone, beside)
-    )
+    report, other = (report_of(out) for out in (alone, beside))
     schedule = report["schedule"]
     assert schedule["method"] == "star"
     assert schedule["reduce"] == "drop"
@@ -221,7 +218,7 @@ def test_compile_needs_the_checkpoint_alone(
     for out, page, printed in zip(
         (alone, beside), pages, (done.out, shown.out), strict=True
     ):
-        tuned = json.loads((out / "report.json").read_text())["tuned"]
+        tuned = report_of(out)["tuned"]
         assert tuned["loss"]["images"] == 12 and tuned["place"].endswith(
             f"/{workplace.images.name}"
         )

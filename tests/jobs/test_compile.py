@@ -19,7 +19,7 @@ from exporter.jobs.predicting import models_at
 from exporter.report import words
 from exporter.serve.check import check_folder
 from exporter.serve.export_folder import read_checksums
-from tests.commands import recipe_with
+from tests.commands import recipe_with, report_of
 from tests.folders import write_folder
 from tests.vits import make_vit
 
@@ -63,9 +63,7 @@ def test_a_model_in_memory(
     }
     page = (tmp_path / "out/report.html").read_text(encoding="utf-8")
     assert page.count("<figure") == 6 and 'class="script"' in page
-    assert (
-        json.loads((tmp_path / "out/report.json").read_text())["files"] == report.files
-    )
+    assert report_of(tmp_path / "out")["files"] == report.files
     assert check_folder(tmp_path / "out", RunSettings(threads=1)).passed
     files = {path for path in (tmp_path / "out").rglob("*") if path.is_file()}
     listed = read_checksums(tmp_path / "out")

@@ -27,7 +27,7 @@ from exporter.models.networks import identity_of
 from exporter.models.registry import load
 from exporter.models.request import ModelRequest
 from exporter.report.serving import serving_script
-from tests.commands import NAME, Command, files_of
+from tests.commands import NAME, Command, files_of, report_of
 from tests.deployment import on_the_machine
 from tests.exhaustive import in_turn
 from tests.models.huggingface.saved import make, save
@@ -74,7 +74,7 @@ def test_what_is_lost_is_that_of_labels_and_values(
     flags = ("--model", folders / kind, "--rho", "0.5", "--rounds", "0")
     done = star_export("compile", *flags, *images, "--out", out, "--json")
     assert done.code in (0, 1), done.err
-    report = json.loads((out / "report.json").read_text())
+    report = report_of(out)
     assert (report["accuracy"], report["pair"], report["agreement"]) == (None,) * 3
     pixels = pixels_of(folders, kind)
     library = ViTForImageClassification.from_pretrained(folders / kind).eval()
