@@ -87,13 +87,14 @@ def _speed_cells(report: Report) -> dict[str, dict[str, str]]:
     if at is None:
         return {}
     times = dict(vars(at.throughput))
-    gains = {"× unpruned": {"pruned": at.speed_up}}
+    gains = {"× unpruned": {"pruned": at.speed_up.median}}
     if original := at.as_it_came:
         times[AS_IT_CAME] = original.throughput
-        gains["× yours"] = vars(original.gain)
+        by_export = original.by_export.median
+        gains["× yours"] = {"dense": by_export, "pruned": original.whole}
     rates = {role: f"{time.images_per_s:.1f}" for role, time in times.items()}
     ratios = {
-        column: {role: f"{gain.median:.2f}" for role, gain in by_role.items()}
+        column: {role: f"{gain:.2f}" for role, gain in by_role.items()}
         for column, by_role in gains.items()
     }
     return {"images/s": rates, **ratios}

@@ -19,7 +19,7 @@ from exporter.measure.likeness import Agreement, Deviations
 from exporter.measure.loss import PairResult, Tuned
 
 # Of `report.json` (docs/command-line.md).
-VERSION = 2
+VERSION = 3
 # Images on the page.
 SHOWN = 12
 

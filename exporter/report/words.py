@@ -118,21 +118,27 @@ def headline(batches: Sequence[AtBatch], batch: int = 0, place: str = "") -> str
     if not ordered:
         return ""
     first, *others = ordered
-    told = [f"{speed_up(first.speed_up)}{place} at batch {first.batch}"]
-    for at in others:
-        doubt = " (not shown)" if at.speed_up.outcome == "undecided" else ""
-        told.append(f"{at.speed_up.median:.2f} ×{doubt} at batch {at.batch}")
-    return ", ".join(told)
+    sayings = [f"{speed_up(first.speed_up)}{place} at batch {first.batch}"]
+    sayings += [f"{_times(at.speed_up)} at batch {at.batch}" for at in others]
+    return ", ".join(sayings)
 
 
 def speed_up(measured: Ratio) -> str:
     """Return how fast pruning makes a model; where that is not shown to be faster, the words before the number."""
-    base, median = "the unpruned export", f"{measured.median:.2f} ×"
+    base, times = "the unpruned export", _times(measured)
     if measured.outcome == "faster":
-        return f"{median} as fast as {base}"
+        return f"{times} as fast as {base}"
     if measured.outcome == "slower":
-        return f"slower than {base}: {median}"
-    return f"not shown to be faster than {base}: {median} (quartiles {interval(measured.quartiles)})"
+        return f"slower than {base}: {times}"
+    return f"not shown to be faster than {base}: {times}"
+
+
+def _times(measured: Ratio) -> str:
+    """Return a speed-up as "1.36 ×"; with its quartiles where they lie on both sides of 1."""
+    times = f"{measured.median:.2f} ×"
+    if measured.outcome == "undecided":
+        return f"{times} (quartiles {interval(measured.quartiles)})"
+    return times
 
 
 def speed(report: Report) -> str:
@@ -162,15 +168,14 @@ def gain(report: Report) -> str:
     """Return the whole gain over the model as it came, in its factors; "" where that is the unpruned export."""
     if report.original is None:
         return ""
-    whole = report.original.gain.pruned.median
-    return f"{whole:.2f} × your model as it came: {made_of(report)}"
+    return f"{report.original.whole:.2f} × your model as it came: {made_of(report)}"
 
 
 def made_of(report: Report) -> str:
     """Return the factors of the gain over the model as it came, at the batch size of the settings."""
     at = report.speed
     assert at is not None and at.as_it_came is not None
-    by_export = at.as_it_came.gain.dense.median
+    by_export = at.as_it_came.by_export.median
     return factors(by_export, at.speed_up.median, export(report))
 
 

@@ -403,7 +403,7 @@ def test_where_pruning_does_not_pay_every_line_of_speed_says_so(
     rows = [line.split("│")[1:-1] for line in lines if line.startswith("│ star")]
     assert [cell.strip() for cell in rows[0][-2:]] == ["0.80", "2.00"]
     told = compile_digits("--rho", "0.5", "--json").json
-    assert told["version"] == 2
+    assert told["version"] == 3
     assert told["batches"][0]["speed_up"]["median"] == 0.8
 
 

@@ -119,13 +119,15 @@ def test_speed_up_efficiency_and_selection_cost() -> None:
 
 
 def test_the_model_as_it_came_stands_beside_both() -> None:
-    came = {AS_IT_CAME: {4: [0.6] * 5}}
-    (result,) = measure(dense={4: [0.4] * 5}, pruned={4: [0.25] * 5}, **came)
+    came = {AS_IT_CAME: {4: [0.5, 0.6, 0.7, 0.6, 0.6]}}
+    (result,) = measure(
+        dense={4: [0.4, 0.4, 0.5, 0.4, 0.2]}, pruned={4: [0.25] * 5}, **came
+    )
     assert result.as_it_came is not None and result.selection is None
     assert result.as_it_came.throughput.images_per_s == pytest.approx(4 / 0.6)
-    gain = result.as_it_came.gain
-    assert (gain.dense.median, gain.pruned.median) == pytest.approx((1.5, 2.4))
-    assert result.speed_up.median == pytest.approx(1.6)
+    by_export, by_pruning = result.as_it_came.by_export.median, result.speed_up.median
+    assert (by_export, by_pruning) == pytest.approx((1.5, 1.6))
+    assert result.as_it_came.whole == by_export * by_pruning
 
 
 def test_images_are_repeated_or_cut_to_the_batch() -> None:
