@@ -74,12 +74,8 @@ def listed(request: ModelRequest) -> Answer | None:
 
     None if the name is not in the list or that of a folder with a model, or the list is of another release of timm.
     """
-    name, models = request.name, model_list()
-    if request != ModelRequest(name) or not models.is_current:
-        return None
-    answer = models.answers.get(name)
-    # A name that is in the list is no longer than a file's may be.
-    return None if answer is None or has_file(name, CONFIG) else answer
+    name = request.name
+    return _answer(name, name) if request == ModelRequest(name) else None
 
 
 def check_name(name: str) -> None:
@@ -97,18 +93,23 @@ def check_name(name: str) -> None:
 
 def check_adapter(name: str) -> None:
     """Raise ModelError for a listed network that nothing adapts, whatever its arguments, before a hub is asked."""
-    models = model_list()
-    answer = models.answers.get(plain_name(name.partition("#")[0]))
-    if not models.is_current or has_file(name, CONFIG):
-        return
+    answer = _answer(name, plain_name(name.partition("#")[0]))
     if answer is not None and NO_ADAPTER in answer.reason:
         expected, hint = "a ViT of a known family", "star-export models lists them"
         raise ModelError(name, answer.reason, expected, hint)
 
 
+def _answer(place: str, name: str) -> Answer | None:
+    """Return the answer for a name; None if there is a model at the place, or the list is of another release."""
+    models = model_list()
+    if not models.is_current or has_file(place, CONFIG):
+        return None
+    return models.answers.get(name)
+
+
 def plain_name(name: str) -> str:
-    """Return timm's name of a network without the tag of its weights."""
-    return name.removeprefix("timm/").partition(".")[0]
+    """Return timm's name of a network, here or on the hub, without the tag of its weights."""
+    return name.rpartition(":")[2].removeprefix("timm/").partition(".")[0]
 
 
 def unknown_model(name: str) -> ModelError:

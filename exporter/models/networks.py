@@ -27,7 +27,7 @@ from exporter.models.huggingface.repository import (
     require_whole,
 )
 from exporter.models.identity import CHECKPOINT, Identity, read_identity
-from exporter.models.listed import CONFIG, unknown_model
+from exporter.models.listed import CONFIG, plain_name, unknown_model
 from exporter.models.provenance import (
     REQUEST,
     WHOLE_PREPROCESSING,
@@ -44,7 +44,8 @@ from exporter.models.training_record import (
     training_record,
 )
 
-TIMM_HUB = ("hf-hub:", "hf_hub:")  # how timm's own names of models on the hub start
+# How timm's own names start of models on the hub, and in a folder.
+TIMM_HUB, TIMM_FOLDER = ("hf-hub:", "hf_hub:"), "local-dir:"
 # Weights in a folder of timm's, the first that is there.
 WEIGHTS = (
     "model.safetensors",
@@ -76,6 +77,7 @@ def source_of(request: ModelRequest) -> Source:
     kwargs, checkpoint = dict(request.model_kwargs), request.checkpoint
     if request.num_classes is not None:
         kwargs["num_classes"] = request.num_classes
+    require_whole(_place(request.name))
     folder, record = _timm_folder(request.name), TrainingRecord()
     if folder is not None:
         weights = [folder / name for name in WEIGHTS]
@@ -100,8 +102,7 @@ def source_of(request: ModelRequest) -> Source:
         source = _of_repository(repository, request)
     else:
         source = _of_name(request)
-        if checkpoint is None and request.name in bundled.MODELS:
-            checkpoint = bundled.MODELS[request.name].weights
+        checkpoint = checkpoint or source.checkpoint
     source = _as_trained(source, record, request, str(checkpoint))
     prepared_by = overridden(source.sources.preprocessing, request.preprocess)
     return replace(
@@ -128,7 +129,7 @@ def _as_trained(
     instead = (
         f"{file} was trained as {trained}; {request.name} is taken (--model {trained}"
     )
-    if trained and _plain(trained) != _plain(name):
+    if trained and plain_name(trained) != plain_name(name):
         warn_once(f"{instead} takes all that is recorded)")
         return source
     if trained and "." not in name:
@@ -163,11 +164,6 @@ def _as_trained(
     )
 
 
-def _plain(name: str) -> str:
-    """Return timm's name of a network without the tag of its weights."""
-    return name.rpartition("/")[2].partition(".")[0]
-
-
 def _tag(name: str) -> str | None:
     """Return the tag of a name of timm's, by default that of its first weights."""
     with suppress(
@@ -178,12 +174,18 @@ def _tag(name: str) -> str | None:
     return None
 
 
+def _place(name: str) -> str:
+    """Return the folder or the id of a name, without timm's word before it and the part behind it."""
+    for beginning in (*TIMM_HUB, TIMM_FOLDER):
+        name = name.removeprefix(beginning)
+    return name.partition("#")[0]
+
+
 def _timm_folder(name: str) -> Path | None:
     """Return the folder of a model that timm wrote, or transformers' wrapper of timm; None for other names."""
-    place = name.removeprefix("local-dir:")
+    place = name.removeprefix(TIMM_FOLDER)
     if not has_file(place, CONFIG) or not timm_config(Path(place)):
         return None
-    require_whole(place)
     return Path(place)
 
 
@@ -249,11 +251,12 @@ def _of_name(request: ModelRequest) -> Source:
     architecture, words = request.name, f"the config of {name}"
     kwargs, preprocessing = dict[str, Any](), dict[str, Any]()
     class_names: tuple[str, ...] = ()
+    weights = None
     if request.name in bundled.MODELS:
         model = bundled.MODELS[request.name]
         architecture, words = model.architecture, "the bundled model"
         kwargs, preprocessing = model.model_kwargs, model.preprocessing
-        class_names = model.class_names
+        class_names, weights = model.class_names, model.weights
     elif architecture.startswith(TORCHVISION):
         preprocessing, kwargs, class_names = torchvision_vit.of_weights(name)
         words = f"torchvision's weights of {name}"
@@ -263,7 +266,13 @@ def _of_name(request: ModelRequest) -> Source:
         prepared_by, class_names = f"{GUESS}{words}", ()
     sources = Sources(f"the name {request.name}", prepared_by, words)
     return Source(
-        name, architecture, kwargs, preprocessing, class_names, sources=sources
+        name,
+        architecture,
+        kwargs,
+        preprocessing,
+        class_names,
+        checkpoint=weights,
+        sources=sources,
     )
 
 
@@ -277,7 +286,7 @@ def create(
             return _create_lvvit(source, pretrained=pretrained)
         if name.startswith(TORCHVISION):
             weights = "DEFAULT" if pretrained else None
-            with _building(source, "a model that torchvision can build"):
+            with _building(source):
                 return torchvision.models.get_model(
                     name.removeprefix(TORCHVISION),
                     weights=weights,
@@ -289,8 +298,6 @@ def create(
 
 
 def _repository(name: str) -> Repository | None:
-    if name.startswith((*TIMM_HUB, "local-dir:")):
-        require_whole(name.partition(":")[2])
     if name.startswith(TORCHVISION) or _is_timms(name):
         return None
     return repository_of(name)
@@ -306,7 +313,7 @@ def _create_lvvit(source: Source, *, pretrained: bool) -> nn.Module:
         expected = "the official checkpoint, from the releases of github.com/zihangJiang/TokenLabeling"
         raise ModelError(source.name, "no weights", expected, "give --checkpoint FILE")
     check_texts(LvVit, source.model_kwargs, source.name)
-    with _building(source, "keyword arguments that LV-ViT takes"):
+    with _building(source):
         return LVVITS[source.architecture](**source.model_kwargs)
 
 
@@ -315,25 +322,22 @@ def _create_timm(source: Source, *, pretrained: bool) -> nn.Module:
     name = source.architecture.removeprefix("timm/")
     needs_hub = pretrained or name.startswith(TIMM_HUB)
     hub = hub_or_cache() if needs_hub else nullcontext()
-    with _building(source, "keyword arguments that timm's model takes"), hub:
+    with _building(source), hub:
         model = timm.create_model(name, pretrained=pretrained, **kwargs)
     check_texts(type(model), source.model_kwargs, source.name)
     return model
 
 
 @contextmanager
-def _building(source: Source, expected: str) -> Iterator[None]:
+def _building(source: Source) -> Iterator[None]:
     """Turn what a library raises that builds a network into one line."""
     try:
         yield
-    except WRONG_ARGUMENTS as error:
-        raise ModelError(source.name, reason_of(error), expected) from None
-    # of sizes that PyTorch refuses, or of weights that nobody has
-    except RuntimeError as error:
-        hint = "check its arguments, or give --checkpoint FILE"
-        raise ModelError(
-            source.name, reason_of(error), "a model to build", hint
-        ) from None
+    # RuntimeError: of sizes that PyTorch refuses, or of weights that nobody has
+    except (*WRONG_ARGUMENTS, RuntimeError) as error:
+        expected = "a network that its library has, and arguments that it takes"
+        hint = "or give --checkpoint FILE"
+        raise ModelError(source.name, reason_of(error), expected, hint) from None
     except OSError as error:
         reason, hub = type(error).__name__, "a hub that can be reached"
         if source.architecture.startswith(TIMM_HUB):

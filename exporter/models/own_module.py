@@ -4,7 +4,6 @@ A layer is taken for linear if its function is: a wrapper with a branch of low r
 """
 
 import math
-import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from copy import deepcopy
@@ -23,8 +22,6 @@ MERGE = (
     "merge what is added to its layers first, e.g. merge_and_unload() of adapters; or write an "
     "adapter: docs/models.md"
 )
-# What Python and PyTorch say where an attribute is missing.
-LACKS = re.compile(r"'(\w+)' object has no attribute '(\w+)'")
 SEED = 0
 # Scales of noise on which a merged layer is compared with what it replaces, up to the largest, as far as fp16 holds
 # them: what bends is not linear there.
@@ -182,21 +179,20 @@ def in_one_line(model: nn.Module, name: str) -> Iterator[None]:
     except UserError:
         raise
     except Exception as error:  # of whatever the caller's modules are
-        match = LACKS.search(str(error))
-        kind, attribute = match.groups() if match else ("", "")
-        places = [place for place, module in model.named_modules() if place]
-        own = [place for place in places if _is_foreign(model.get_submodule(place))]
-        lacking = [
-            place
-            for place in places
-            if type(model.get_submodule(place)).__name__ == kind
-        ]
-        if lacking:
-            got = f"{lacking[0]}, a {kind} without {attribute}"
-        else:
-            culprit = model.get_submodule(own[0] if own else "")
-            got = f"{own[0]}, " if own else ""
-            got += (
-                f"a {type(culprit).__name__} of which Python says: {reason_of(error)}"
-            )
+        place = _culprit(model, error)
+        kind = type(model.get_submodule(place)).__name__
+        beginning = f"{place}, " if place else ""
+        got = f"{beginning}a {kind} of which Python says: {reason_of(error)}"
         raise ModelError(name, got, EXPECTED, MERGE) from error
+
+
+def _culprit(model: nn.Module, error: Exception) -> str:
+    """Return the place of the first part whose class an error names, else of the first that no library made."""
+    parts = {place: part for place, part in model.named_modules() if place}
+    named = [
+        place
+        for place, part in parts.items()
+        if f"'{type(part).__name__}'" in str(error)
+    ]
+    foreign = [place for place, part in parts.items() if _is_foreign(part)]
+    return next(iter([*named, *foreign]), "")

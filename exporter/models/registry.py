@@ -11,7 +11,7 @@ from timm.models.beit import Beit
 from timm.models.eva import Eva
 from timm.models.vision_transformer import VisionTransformer
 from timm.models.vision_transformer_relpos import VisionTransformerRelPos
-from torch import nn
+from torch import Tensor, nn
 from torchvision.models import VisionTransformer as TorchvisionNetwork
 
 from exporter.core.base.errors import CheckpointError, HubError, ModelError, reason_of
@@ -74,24 +74,22 @@ OPEN_CLIP = (
 def load(request: ModelRequest, device: str = "cpu") -> PrunableViT:
     """Load a trained ViT: the checkpoint's weights, else those that come with the name, else timm's pretrained."""
     source, reference = source_of(request), None
+    state: Mapping[str, Tensor] = {}
+    if source.checkpoint is not None:
+        state = read_state_dict(source.checkpoint)
+        source = _with_classes(source, state)
+    is_timms = source.repository is None and source.checkpoint is None
+    model = create(source, pretrained=is_timms)
     if source.repository is not None:
-        model = create(source)
         reference = source.repository.load_weights(model)
     elif source.checkpoint is not None:
-        state = read_state_dict(source.checkpoint)
-        source_of_file = _with_classes(source, class_count(state))
-        model = create(source_of_file)
         try:
             load_into(model, state, str(source.checkpoint), source.requested)
         except CheckpointError as error:
-            raise explained(error, state, model, source_of_file) from None
-        log_activation(source.architecture, model, source.model_kwargs, state)
-    else:
-        model = create(source, pretrained=True)
-        log_activation(source.architecture, model, source.model_kwargs)
+            raise explained(error, state, model, source) from None
+    log_activation(source.architecture, model, source.model_kwargs, state)
     # The adapter is made last: it may hold tables that the model computes on the device of its weights.
-    with running_with(request.model_kwargs, source.name):
-        vit = adapted(moved(model, device), request, source)
+    vit = adapted(moved(model, device), request, source)
     check_border(vit, None if reference is None else moved(reference, device))
     log_guess(vit.spec)
     return vit
@@ -116,10 +114,8 @@ def describe(request: ModelRequest) -> PrunableViT:
     """Return the ViT's shape without weights, on the meta device: enough for a schedule and a MAC count."""
     source = source_of(request)
     if source.checkpoint is not None and "num_classes" not in source.model_kwargs:
-        source = _with_classes(source, class_count(read_state_dict(source.checkpoint)))
-    network = create(source, device="meta")
-    with running_with(request.model_kwargs, source.name):
-        return adapted(network, request, source)
+        source = _with_classes(source, read_state_dict(source.checkpoint))
+    return adapted(create(source, device="meta"), request, source)
 
 
 def support_of(request: ModelRequest) -> Answer:
@@ -209,15 +205,16 @@ def adapted(network: nn.Module, request: ModelRequest, source: Source) -> Prunab
         if saved.names
         else ClassNames(source.class_names, source.sources.class_names)
     )
-    vit = adapt(
-        network,
-        source.name,
-        source.preprocessing,
-        texts,
-        class_names=named,
-        sources=source.sources,
-        head=source.head,
-    )
+    with running_with(request.model_kwargs, source.name):
+        vit = adapt(
+            network,
+            source.name,
+            source.preprocessing,
+            texts,
+            class_names=named,
+            sources=source.sources,
+            head=source.head,
+        )
     if file is None or texts is not None:
         return vit
     if saved.names and not vit.spec.class_names:
@@ -274,8 +271,9 @@ def trainable(vit: PrunableViT) -> Iterator[None]:
         vit.model.eval().requires_grad_(False)
 
 
-def _with_classes(source: Source, classes: int | None) -> Source:
-    """Return the source with the checkpoint's class count, unless the request or the name sets one."""
+def _with_classes(source: Source, state: Mapping[str, Tensor]) -> Source:
+    """Return the source with the class count of its weights, unless the request or the name sets one."""
+    classes = class_count(state)
     if classes is None or "num_classes" in source.model_kwargs:
         return source
     recorded = source.record.num_classes

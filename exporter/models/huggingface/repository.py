@@ -260,12 +260,8 @@ def quiet() -> Iterator[None]:
 
 
 def repository_of(name: str) -> Repository | None:
-    """Return the repository of a name, None if the name is neither a folder's nor of the form of the hub's.
-
-    ModelError if it is known to have an adapter.
-    """
+    """Return the repository of a name, None if the name is neither a folder's nor of the form of the hub's."""
     root, _, part = name.partition("#")
-    require_whole(root)
     if _is_folder(root) or (ID.fullmatch(root) and not is_path(root)):
         return Repository(root, part)
     return None

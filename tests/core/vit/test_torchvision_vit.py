@@ -79,7 +79,7 @@ def test_it_has_a_name_and_torchvisions_preprocessing(
     assert spec.preprocessing.interpolation == "bilinear"
     assert source_of(request).checkpoint is None
     with pytest.raises(
-        ModelError, match=r"vit_c_16 .* need a model that torchvision can build"
+        ModelError, match=r"vit_c_16 .* need a network that its library has"
     ):
         describe(ModelRequest("torchvision/vit_c_16"))
     with pytest.raises(ModelError, match="a ResNet, which has no adapter"):
