@@ -30,7 +30,6 @@ from exporter.core.schedule.prune import AMOUNTS, SCORING, Prune
 from exporter.data.class_map import MAP_HINT
 from exporter.data.images import ImageFolder, check_readable, sample
 from exporter.jobs.recipe import (
-    A_MODEL,
     Measuring,
     Recipe,
     check_weights,
@@ -121,9 +120,8 @@ class Network:
     def check_model(self) -> None:
         """Raise UserError unless a known model is named, and its checkpoint and its calibration are there."""
         model, calibration = self.recipe.model, self.recipe.prune.calibration
-        needed(model.name or None, "--model", A_MODEL)
         check_weights(model.checkpoint)
-        if model.checkpoint is None or read_identity(model.checkpoint) is None:
+        if read_identity(model.checkpoint) is None:
             from exporter.models.listed import check_adapter, check_name  # noqa: PLC0415  (`--help` needs no list)
 
             check_name(model.name)
@@ -165,7 +163,6 @@ class Network:
         """The shape of `full`, without weights."""
         from exporter.depth.checkpoint import describe_vit  # noqa: PLC0415
 
-        needed(self.recipe.model.name or None, "--model", A_MODEL)
         return describe_vit(self.recipe.model)
 
     @property

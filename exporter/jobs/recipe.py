@@ -48,8 +48,6 @@ PRUNE = "prune"
 # Longest chain of recipes that extend each other.
 MOST_EXTENDS = 50
 
-A_MODEL = "the name of a model, e.g. digits_vit"
-
 
 @dataclass(frozen=True, kw_only=True)
 class Images(Settings):

@@ -49,13 +49,7 @@ from exporter.data.pixels import check_normalised, images_in
 from exporter.data.source import images_at
 from exporter.depth.checkpoint import load_vit
 from exporter.engines.choice import RunSettings
-from exporter.jobs.recipe import (
-    A_MODEL,
-    Lowering,
-    check_no_refit,
-    needed,
-    recorded_name,
-)
+from exporter.jobs.recipe import Lowering, check_no_refit
 from exporter.measure.batch_sweep import BenchSettings
 from exporter.measure.class_order import names_on
 from exporter.measure.settings import BATCH
@@ -158,8 +152,6 @@ def loaded(request: ModelRequest, model: OwnModel | None = None) -> PrunableViT:
                 vit.compared = [*in_fp32.modules()]
         log_guess(vit.spec)
         return vit
-    known = request.name or recorded_name(request.checkpoint)
-    needed(known or None, "--model", A_MODEL)
     return load_vit(request, processes().device or request.device)
 
 

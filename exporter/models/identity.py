@@ -92,6 +92,6 @@ def read_record(path: Path | None, name: str, kind: type[RecordT]) -> RecordT | 
     return None if text is None else from_json(kind, text, source=str(path))
 
 
-def read_identity(path: Path) -> Identity | None:
-    """Read what a checkpoint says of its network, None where it says nothing."""
+def read_identity(path: Path | None) -> Identity | None:
+    """Read what a checkpoint says of its network; None where it says nothing, or there is no file."""
     return read_record(path, NETWORK, Identity)

@@ -19,6 +19,7 @@ from exporter.core.base.records import ModelSpec
 from exporter.models.request import ModelRequest
 
 LIST = Path(__file__).with_name("listed.json")
+A_MODEL = "the name of a model, e.g. digits_vit"
 NO_SUCH_MODEL = "model"  # subject of the error for an unknown name
 # What the reason says of a network whose class nothing adapts.
 NO_ADAPTER = "which has no adapter"
@@ -113,7 +114,9 @@ def plain_name(name: str) -> str:
 
 
 def unknown_model(name: str) -> ModelError:
-    """Return the error for a name that nothing has, with the nearest names."""
+    """Return the error for a name that nothing has, with the nearest names, or for none."""
+    if not name:
+        return ModelError("--model", "nothing", A_MODEL)
     root = name.partition("#")[0]
     got, expected = repr(name), "a name that timm or this project knows"
     nearest = _nearest_files(root)

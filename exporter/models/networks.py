@@ -88,7 +88,7 @@ def source_of(request: ModelRequest) -> Source:
         record = training_record(checkpoint, folder, settled)
         request = replace(request, name=request.name or record.architecture)
     repository = None if folder else _repository(request.name)
-    identity = None if checkpoint is None else read_identity(checkpoint)
+    identity = read_identity(checkpoint)
     if identity is not None:
         _check_name(request, identity, repository)
         source = Source(

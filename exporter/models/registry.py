@@ -58,12 +58,8 @@ ADAPTERS: dict[type[nn.Module], Adapter] = {
     TorchvisionNetwork: TorchvisionViT,
 }
 
-# What stands in the way of one.
-_PAIRWISE = "its attention adds a bias for each pair of positions"
-NOT_ADAPTED: dict[type[nn.Module], str] = {
-    Beit: _PAIRWISE,
-    VisionTransformerRelPos: _PAIRWISE,
-}
+# Those that no adapter can be written for.
+PAIRWISE = (Beit, VisionTransformerRelPos)
 
 OPEN_CLIP = (
     "save its state_dict() and load that under timm's name of the encoder: "
@@ -185,8 +181,8 @@ def _adapter_of(model: nn.Module, name: str) -> Adapter:
         if isinstance(model, network):
             return adapter
     got = f"a {type(model).__name__}, {NO_ADAPTER}"
-    if type(model) in NOT_ADAPTED:
-        got = f"{got}: {NOT_ADAPTED[type(model)]}"
+    if type(model) in PAIRWISE:
+        got = f"{got}: its attention adds a bias for each pair of positions"
     is_open_clip = type(model).__module__.startswith("open_clip.")
     hint = OPEN_CLIP if is_open_clip else "or write an adapter: docs/models.md"
     for place, part in model.named_modules():

@@ -17,6 +17,7 @@ from exporter.core.base.errors import (
     CalibrationError,
     CheckpointError,
     ImageError,
+    ModelError,
     OutputError,
     RecipeError,
     UserError,
@@ -95,9 +96,9 @@ def test_a_calibration_is_for_star_and_has_the_scores_that_are_used() -> None:
 
 
 def test_no_model_is_named() -> None:
-    with pytest.raises(RecipeError, match="--model"):
+    with pytest.raises(ModelError, match="--model"):
         _ = opened().network.full
-    with pytest.raises(RecipeError, match="--model"):
+    with pytest.raises(ModelError, match="--model"):
         _ = opened().network.described
 
 
