@@ -87,7 +87,8 @@ def source_of(request: ModelRequest) -> Source:
         settled = frozenset({*kwargs, *request.preprocess, *named})
         record = training_record(checkpoint, folder, settled)
         request = replace(request, name=request.name or record.architecture)
-    repository = None if folder else _repository(request.name)
+    is_named = request.name.startswith(TORCHVISION) or _is_timms(request.name)
+    repository = None if folder or is_named else repository_of(request.name)
     identity = read_identity(checkpoint)
     if identity is not None:
         _check_name(request, identity, repository)
@@ -295,12 +296,6 @@ def create(
         if not _is_timms(name):
             raise unknown_model(name)
         return _create_timm(source, pretrained=pretrained)
-
-
-def _repository(name: str) -> Repository | None:
-    if name.startswith(TORCHVISION) or _is_timms(name):
-        return None
-    return repository_of(name)
 
 
 def _is_timms(name: str) -> bool:

@@ -50,7 +50,6 @@ from exporter.models.provenance import warn_once
 from exporter.models.training_record import NAMES
 
 ADAPTER_CONFIG = "adapter_config.json"
-ADAPTER = "an adapter of PEFT that is not merged"
 # What may have an image processor, and the text that tells that it has one.
 PROCESSOR_FILES = {
     "preprocessor_config.json": "",
@@ -164,7 +163,6 @@ class Repository:
 
     def _model(self) -> nn.Module:
         """Return the library's own model in fp32, all of whose weights are in the files; no code in them is run."""
-        kind_of(self.config, self.root)
         # Of a parent, the weights below the tower's place are the tower's.
         places = {rf"^(?:.*\.)?{re.escape(self.part)}\.": ""} if self.part else None
         model, report = self._load(
@@ -276,8 +274,9 @@ def require_whole(root: str) -> None:
     with suppress(ValueError):  # the name may be no id of the hub's
         is_cached = isinstance(try_to_load_from_cache(root, ADAPTER_CONFIG), str)
     if is_cached or has_file(root, ADAPTER_CONFIG):
+        got = "an adapter of PEFT that is not merged"
         hint = "merge first: model.merge_and_unload(), then save_pretrained() to another folder"
-        raise ModelError(root, ADAPTER, "the weights of a whole model", hint)
+        raise ModelError(root, got, "the weights of a whole model", hint)
 
 
 def _is_folder(root: str) -> bool:
