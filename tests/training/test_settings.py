@@ -8,6 +8,7 @@ import pytest
 from torch import nn
 
 from exporter.bundled import DIGITS_VIT, MODELS, OFFSET_DIGITS_VIT
+from exporter.core.base.errors import RecipeError
 from exporter.models.identity import Identity, save_weights
 from exporter.training.settings import (
     AUGMENTATIONS,
@@ -108,3 +109,8 @@ def test_other_models_take_the_preset_alone(tmp_path: Path) -> None:
     assert (
         preset_values("paper", "digits_vit", tmp_path / "w.pth")["augment"] == "affine"
     )
+
+
+def test_a_preset_that_there_is_not_is_one_line() -> None:
+    with pytest.raises(RecipeError, match=r"--preset \| got 'long' .* paper, short"):
+        preset_values("long")
