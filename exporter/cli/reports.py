@@ -66,7 +66,7 @@ def _cells(report: Report) -> dict[str, dict[str, str]]:
         }
         # Of a target in fp32 the unpruned file is measured alone: it computes your model, to rounding.
         came = report.fp32_accuracy
-        cells["top-1"][AS_IT_CAME] = f"{came.top1:.2%}" if came else "as below"
+        cells["top-1"][AS_IT_CAME] = f"{came.top1:.2%}" if came else "as unpruned"
     if pair and pair.loss_points is not None:
         changes = {"pruned": words.points(pair.loss_points)}
         if fp32:

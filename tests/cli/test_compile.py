@@ -379,7 +379,7 @@ def test_speeds_are_over_the_unpruned_export_and_beside_it_over_the_model_as_it_
             assert rows["star"][3:] == ["166.7", *gains[0]]
             assert rows["unpruned"][3:] == ["100.0", *gains[1]]
             if shown:
-                came = ["4.250", "as below", "", "90.9", "", ""]
+                came = ["4.250", "as unpruned", "", "90.9", "", ""]
                 assert rows["your model"] == came
             told = "star, speed-up over the unpruned export on ONNX Runtime: quartiles 1.67 to 1.67"
             assert told in lines
