@@ -70,7 +70,8 @@ ROWS = {
 
 def require() -> None:
     """Raise UserError where TensorRT or trtexec, which times its engines, is missing."""
-    require_program(TRT, tool_of(TRT).version)
+    tool_of(TRT)
+    require_program(TRT)
 
 
 def why_not(mode: str, plugin: Path | None) -> str:

@@ -13,7 +13,7 @@ from typing import Any
 from exporter.core.base.canonical_json import save_json
 from exporter.core.base.errors import ArtefactError, UserError
 from exporter.core.base.files import written_beside
-from exporter.engines.layers import layers_path
+from exporter.engines.layers import Listed, layers_path
 from exporter.engines.manifest import EngineManifest, manifest_path
 from exporter.engines.plugin_library import register_library
 from exporter.engines.settings import BuildSettings
@@ -22,7 +22,6 @@ from exporter.engines.tool import Tool, major_version
 logger = logging.getLogger(__name__)
 
 NO_WIDTHS: Mapping[str, int] = MappingProxyType({})
-BUILT = "the engine just built"
 
 
 def build_plan(
@@ -123,21 +122,21 @@ def _profile(
     return profile
 
 
-def inspected(tool: Tool, plan: bytes) -> tuple[str, ...]:
-    """Return the layers of each profile of a plan just built, as the inspector's JSON.
+def inspected(tool: Tool, plan: bytes) -> tuple[Listed, ...]:
+    """Return what the inspector lists of each profile of a plan just built.
 
-    None where that fails: the engine may run. Without an execution context the inspector states no types for
+    Nothing where that fails: the engine may run. Without an execution context the inspector states no types for
     tensors of dynamic sizes, and it does not list profiles apart: each has a context, at its largest sizes.
     """
     try:
-        with tool.in_one_line(BUILT, "one that TensorRT can run"):
+        with tool.in_one_line("the engine just built", "one that TensorRT can run"):
             return tuple(_profiles(tool, plan))
     except UserError as error:
         logger.warning("the engine is written without its audit: %s", error)
         return ()
 
 
-def _profiles(tool: Tool, plan: bytes) -> Iterator[str]:
+def _profiles(tool: Tool, plan: bytes) -> Iterator[Listed]:
     engine = tool.polygraphy.engine_from_bytes(plan)
     names = [engine.get_tensor_name(index) for index in range(engine.num_io_tensors)]
     is_input = tool.trt.TensorIOMode.INPUT
@@ -145,23 +144,20 @@ def _profiles(tool: Tool, plan: bytes) -> Iterator[str]:
     for profile in range(engine.num_optimization_profiles):
         # It holds the memory of the activations, so only one exists at a time.
         context = engine.create_execution_context()
-        is_set = context.set_optimization_profile_async(profile, 0)
+        context.set_optimization_profile_async(profile, 0)
         for name in inputs:
             largest = engine.get_tensor_profile_shape(name, profile)[-1]
-            is_set = is_set and context.set_input_shape(name, largest)
-        if not is_set:
-            expected = "one that TensorRT can run"
-            raise ArtefactError(f"profile {profile} of {BUILT}", "a refusal", expected)
+            context.set_input_shape(name, largest)
         inspector = engine.create_engine_inspector()
         inspector.execution_context = context
         form = tool.trt.LayerInformationFormat.JSON
-        yield str(inspector.get_engine_information(form))
+        yield json.loads(inspector.get_engine_information(form))
 
 
 def save_engine(
-    path: Path, plan: bytes, manifest: EngineManifest, layers: tuple[str, ...] = ()
+    path: Path, plan: bytes, manifest: EngineManifest, layers: tuple[Listed, ...] = ()
 ) -> None:
-    """Write an engine, its layers (the inspector's JSON for each profile) and its manifest.
+    """Write an engine, its layers (what the inspector lists of each profile) and its manifest.
 
     OutputError where a file cannot be written.
     """
@@ -170,7 +166,7 @@ def save_engine(
     layers_path(path).unlink(missing_ok=True)  # of an earlier engine
     if layers:
         with written_beside(layers_path(path)) as partial:
-            profiles = {"profiles": [json.loads(text) for text in layers]}
-            partial.write_text(json.dumps(profiles, indent=1), encoding="utf-8")
+            content = json.dumps({"profiles": layers}, indent=1)
+            partial.write_text(content, encoding="utf-8")
     # The manifest is written last: an engine without its manifest is refused.
     save_json(manifest, manifest_path(path))

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from pathlib import Path
 
-from exporter.core.base.errors import MissingDependencyError, RecipeError, UserError
+from exporter.core.base.errors import MissingDependencyError, RecipeError
 from exporter.core.base.files import GivenPath
 from exporter.core.base.settings import Settings, Threads, option
 from exporter.core.base.shared_settings import plugin_option, threads_option
@@ -18,9 +18,7 @@ from exporter.core.base.targets import (
     Runtime,
     Target,
 )
-from exporter.core.verify.onnxruntime_runner import (
-    require_provider,
-)
+from exporter.core.verify.onnxruntime_runner import require_provider
 from exporter.core.verify.openvino_runner import openvino_precisions
 from exporter.core.verify.runner import Feed, Runner
 from exporter.core.verify.runners import runner_of
@@ -55,25 +53,16 @@ def on_this_cpu(target: Target, threads: int = 0) -> RunSettings:
     return RunSettings(runtime=stand_in.name if stand_in else None, threads=threads)
 
 
-def runner_for(
-    model: Path | bytes, target: Target, settings: RunSettings, *, name: str = ""
-) -> Runner:
-    """Create a runner for a lowered model, a file or its bytes, or for the engine built from it.
-
-    The engine is in the folder `engines` beside the file. `name` is by default the file's.
-    """
+def runner_for(model: Path, target: Target, settings: RunSettings) -> Runner:
+    """Create a runner for the file of a lowered model, or for the engine in the folder `engines` beside it."""
     runtime = runtime_for(target, settings)
     if settings.plugin is not None and not runtime.plugins:
         got = f"{settings.plugin} for {runtime.name}"
         raise RecipeError("plugin", got, f"--runtime {TRT.name}", "others take none")
     if runtime.engines:
-        if not isinstance(model, Path):
-            expected = "a file that star-export build has built"
-            raise UserError(name or "engine", "a model in memory", expected)
-        return TensorRtRunner(
-            engine_here(model, runtime), model, plugin=settings.plugin
-        )
-    return runner_of(model, runtime, settings.threads, name=name)
+        engine = engine_here(model, runtime)
+        return TensorRtRunner(engine, model, plugin=settings.plugin)
+    return runner_of(model, runtime, settings.threads)
 
 
 def require_runtime(

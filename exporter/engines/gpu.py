@@ -9,7 +9,7 @@ import shutil
 import subprocess
 import tempfile
 import uuid
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -81,9 +81,15 @@ def _driver_version() -> str:
         return "unknown"
 
 
-_FIELDS = ("clocks.sm", "clocks.mem", "clocks.max.sm", "power.draw", "temperature.gpu")
-# The field that tells why clocks are low, by its name since driver 535 and before.
-_REASONS = ("clocks_event_reasons.active", "clocks_throttle_reasons.active")
+# The last one tells why clocks are low.
+_FIELDS = (
+    "clocks.sm",
+    "clocks.mem",
+    "clocks.max.sm",
+    "power.draw",
+    "temperature.gpu",
+    "clocks_event_reasons.active",
+)
 _EVERY_MS = 100
 
 # Bits of that field (nvml.h, nvmlClocksEventReason*).
@@ -149,14 +155,19 @@ def sampled_clocks(gpu: str) -> Iterator[list[str]]:
     `gpu` is its UUID, which unlike an index does not depend on CUDA_VISIBLE_DEVICES; "" for none: no samples.
     """
     samples = list[str]()
-    reasons = _reasons_of(gpu)
-    if not reasons:
+    if not gpu or shutil.which("nvidia-smi") is None:
         yield samples
         return
+    command = [
+        "nvidia-smi",
+        f"--id={gpu}",
+        f"--query-gpu={','.join(_FIELDS)}",
+        "--format=csv,noheader,nounits",
+        f"--loop-ms={_EVERY_MS}",
+    ]
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "samples.csv"
         with path.open("w", encoding="utf-8") as file:
-            command = [*_query(gpu, (*_FIELDS, reasons)), f"--loop-ms={_EVERY_MS}"]
             process = subprocess.Popen(command, stdout=file, stderr=subprocess.DEVNULL)
             try:
                 yield samples
@@ -166,33 +177,11 @@ def sampled_clocks(gpu: str) -> Iterator[list[str]]:
         samples += path.read_text(encoding="utf-8").splitlines()
 
 
-def _query(gpu: str, fields: Sequence[str]) -> list[str]:
-    return [
-        "nvidia-smi",
-        f"--id={gpu}",
-        f"--query-gpu={','.join(fields)}",
-        "--format=csv,noheader,nounits",
-    ]
-
-
-def _reasons_of(gpu: str) -> str:
-    """Return the name under which nvidia-smi knows the reasons; "" without nvidia-smi or this GPU."""
-    if not gpu or shutil.which("nvidia-smi") is None:
-        return ""
-    for name in _REASONS:
-        done = subprocess.run(
-            _query(gpu, [name]), capture_output=True, text=True, check=False
-        )
-        if done.returncode == 0:
-            return name
-    return ""
-
-
 def _numbers(line: str) -> tuple[float, ...]:
-    """Return a line's numbers, the reasons last; () for a line that is cut off or lacks a value."""
+    """Return a line's numbers, the reasons last; () for an error, and a line that is cut off or lacks a value."""
     *values, reasons = (word.strip() for word in line.split(","))
     try:
         numbers = (*map(float, values), float(int(reasons, 16)))
     except ValueError:
         return ()
-    return numbers if len(numbers) == len(_FIELDS) + 1 else ()
+    return numbers if len(numbers) == len(_FIELDS) else ()

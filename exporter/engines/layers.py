@@ -9,9 +9,12 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 from exporter.core.base.errors import as_written
+
+# What the inspector lists of one profile, which trtexec's --exportLayerInfo writes too.
+Listed: TypeAlias = Mapping[str, Any]
 
 UNSTATED = "unknown"
 
@@ -100,9 +103,9 @@ def nodes_in(text: str) -> frozenset[str]:
     return frozenset(_SOURCE.findall(text))
 
 
-def read_layers(text: str) -> tuple[EngineLayer, ...]:
-    """Parse the inspector's JSON of one profile, which trtexec's --exportLayerInfo writes too."""
-    layers = json.loads(text)["Layers"]
+def read_layers(listed: Listed) -> tuple[EngineLayer, ...]:
+    """Read the layers of one profile."""
+    layers = listed["Layers"]
     return tuple(
         _layer(layer) for layer in layers if layer.get("LayerType") not in SERVICE
     )
@@ -134,4 +137,4 @@ def saved_layers(engine: Path, profile: int) -> tuple[EngineLayer, ...]:
     path = layers_path(engine)
     with as_written(path, "the layers of an engine"):
         profiles = json.loads(path.read_text(encoding="utf-8"))["profiles"]
-        return read_layers(json.dumps(profiles[profile]))
+        return read_layers(profiles[profile])

@@ -12,7 +12,6 @@ from exporter.core.base.errors import ArtefactError, UserError, as_written
 from exporter.core.base.files import sha256_of
 from exporter.engines.audit import Audit
 from exporter.engines.settings import BuildSettings
-from exporter.engines.tool import version_numbers
 
 ENGINES = "engines"
 _AGAIN = "star-export build FOLDER builds it again"
@@ -103,13 +102,9 @@ def check_manifest(
     """Check that an engine fits this machine, its ONNX model, and the plugin library to be loaded, if any."""
     manifest = read_manifest(engine)
     built = manifest.built
-    files = {
-        engine: manifest.engine_sha256,
-        onnx: manifest.onnx_sha256,
-        **(
-            {plugin: manifest.plugin_sha256} if plugin and manifest.needs_plugin else {}
-        ),
-    }
+    files = {engine: manifest.engine_sha256, onnx: manifest.onnx_sha256}
+    if plugin is not None and manifest.needs_plugin:
+        files[plugin] = manifest.plugin_sha256
     for file, digest in files.items():
         if sha256_of(file) != digest:
             got = f"an engine built with another {file.name}"
@@ -117,20 +112,17 @@ def check_manifest(
     for name in _binding(manifest):
         then, now = getattr(built, name), getattr(here, name)
         if then != now:
-            got, expected = (
-                f"one built for {name} {then}",
-                f"{name} {now}, which is here",
-            )
+            got = f"one built for {name} {then}"
+            expected = f"{name} {now}, which is here"
             raise ArtefactError(engine, got, expected, _AGAIN)
-    if version_numbers(built.tensorrt) > version_numbers(here.tensorrt):
-        got = f"one of TensorRT {built.tensorrt}"
-        expected = f"one of {here.tensorrt}, which is here, or earlier"
-        raise ArtefactError(engine, got, expected, _AGAIN)
     return manifest
 
 
 def _binding(manifest: EngineManifest) -> tuple[str, ...]:
-    """Return the fields of `Built` that must match this machine; fewer for a compatible engine."""
+    """Return the fields of `Built` that must match this machine; fewer for a compatible engine.
+
+    Which later version loads it, TensorRT says itself.
+    """
     settings = manifest.settings
     if settings.tool.ahead:
         return ("tensorrt", "sm")

@@ -44,16 +44,10 @@ def load_engine(
         raise ArtefactError(path.name, "no plugin", expected, "--plugin FILE")
     expected = f"an engine that {tool.runtime.title} loads"
     with tool.in_one_line(path, expected, "star-export build"):
-        if tool.runtime.plugins:
-            tool.trt.init_libnvinfer_plugins(tool.log, "")
         if manifest.needs_plugin and library is not None:
             register_library(tool.trt.get_plugin_registry(), library)
-        runtime = tool.trt.Runtime(tool.log)
-        # A version-compatible engine contains code, and may contain the plugin; its checksum is the manifest's.
-        runtime.engine_host_code_allowed = manifest.settings.version_compatible
-        engine = runtime.deserialize_cuda_engine(path.read_bytes())
-        if engine is None:
-            raise tool.error("no reason")
+        # Code in it may run: a version-compatible engine has some, and its checksum is the manifest's.
+        engine = tool.polygraphy.engine_from_bytes(path.read_bytes())
     return tool, engine, manifest
 
 

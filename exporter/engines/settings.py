@@ -113,8 +113,3 @@ class BuildSettings(Settings):
         tokens = artefact.prunes and scorer_named(artefact.schedule.scorer).by_tokens
         exact = tokens and artefact.target.precision != Precision.FP32
         return replace(self, tf32=True) if exact else self
-
-    @property
-    def without_plugin(self) -> "BuildSettings":
-        """The same for a model that needs no plugin."""
-        return replace(self, plugin=None)

@@ -1,7 +1,6 @@
 """NVIDIA's trtexec: a script that builds and times a folder's models with it alone, and runs that time engines."""
 
 import json
-import re
 import shlex
 import shutil
 import subprocess
@@ -23,7 +22,7 @@ from exporter.core.base.tensor_names import IMAGES, RAW_IMAGES
 from exporter.engines.manifest import EngineManifest, profile_for
 from exporter.engines.plugin_library import LIBRARY, calls_plugin
 from exporter.engines.settings import BuildSettings
-from exporter.engines.tool import major_version, version_numbers
+from exporter.engines.tool import major_version
 
 SCRIPT = "trtexec.sh"
 # TensorRT 11 types as in the file, spins and uses a CUDA graph; it leaves copies out unless told otherwise.
@@ -135,9 +134,6 @@ def _images(folder: Path, batch: int) -> str:
     return f"--loadInputs={IMAGES}:{folder / RAW_IMAGES.format(batch=batch)}"
 
 
-# The version as one number, from 10 on: major · 10000 + minor · 100 + patch.
-_BANNER = re.compile(r"\[TensorRT v(\d+)\]")
-_MAJOR_UNIT = 10_000
 # What 10 and 11 print where a graph cannot be captured; the words around it differ.
 _GRAPH_FAILED = "launched without using CUDA graph"
 # What a run of --exportTimes has beside other times (samples/common/sampleReporting.cpp).
@@ -166,36 +162,13 @@ class Load:
     percentiles_ms: dict[int, float]
 
 
-def require_program(tool: Runtime, tensorrt: str) -> None:
-    """Raise UserError unless NVIDIA's program that times engines is on PATH, and trtexec is of their version."""
+def require_program(tool: Runtime) -> None:
+    """Raise UserError unless NVIDIA's program is on PATH; engines of another version it refuses itself."""
     if shutil.which(tool.program) is None:
         expected = f"{tool.program} of {tool.title} on PATH, which measures GPU time"
         raise UserError(
             tool.program, "no such program", expected, "or bench --no-gpu-time"
         )
-    if tool.ahead:
-        return  # it refuses an engine of another version itself
-    here = _trtexec_version()
-    wanted = version_numbers(tensorrt)[:3]
-    if here != wanted:
-        version = ".".join(map(str, here)) or "an unknown version"
-        expected = f"that of the engines, {tensorrt}"
-        raise UserError(
-            tool.program, f"TensorRT {version}", expected, "or bench --no-gpu-time"
-        )
-
-
-def _trtexec_version() -> tuple[int, ...]:
-    """Return the major, minor and patch number that trtexec prints at its start; () if it prints none."""
-    done = subprocess.run(
-        [TRT.program, "--help"], capture_output=True, text=True, check=False
-    )
-    banner = _BANNER.search(done.stdout + done.stderr)
-    if banner is None:
-        return ()
-    number = int(banner[1])
-    major = number // _MAJOR_UNIT
-    return major, number % _MAJOR_UNIT // 100, number % 100
 
 
 def run_trtexec(words: list[str], *more: str) -> RunTimes:
@@ -211,7 +184,7 @@ def run_load(words: list[str], batch: int, seconds: int, streams: int) -> Load:
     """Run a command of `load_command` with requests queued without a pause, and read their latencies.
 
     It runs for `seconds` after half a second of warm-up, in `streams` execution contexts at the same time.
-    UserError if trtexec is missing or fails.
+    UserError if trtexec fails.
     """
     more = ("--warmUp=500", f"--duration={seconds}", f"--infStreams={streams}")
     runs, _ = _exported(words, more)
@@ -249,8 +222,6 @@ def _exported(
     words: list[str], more: Sequence[str]
 ) -> tuple[list[dict[str, float]], bool]:
     """Run trtexec; return the record of each run that it exports, and whether a CUDA graph was captured."""
-    if shutil.which(words[0]) is None:
-        raise UserError(words[0], "no such program", "TensorRT's trtexec on PATH")
     with tempfile.TemporaryDirectory() as folder:
         times = Path(folder) / "times.json"
         command = [*words, *more, f"--exportTimes={times}"]

@@ -242,7 +242,7 @@ def _by_gpu(  # noqa: PLR0917  (all of them are measured with)
     """Measure all engines at each batch; the folder gets the raw images of its own that it lacks."""
     first = _any(engines)
     measured = list[AtBatch]()
-    require_program(first.manifest.settings.tool, first.manifest.built.tensorrt)
+    require_program(first.manifest.settings.tool)
     with _raw_images(images, settings.batches, first.onnx.parent) as raw:
         run = Run(images.shape[1:], settings, plugin, raw)
         for at_batch in measure_engines(engines, macs, run):

@@ -147,11 +147,11 @@ class _Engines:
             cache=None if self.tool.runtime.ahead else cache,
             widths=widths,
         )
-        texts = () if self.tool.runtime.ahead else inspected(self.tool, plan)
+        listed = () if self.tool.runtime.ahead else inspected(self.tool, plan)
         profiles = (
             read_programs(plan)
             if self.tool.runtime.ahead
-            else [(read_layers(text), None) for text in texts]
+            else [(read_layers(profile), None) for profile in listed]
         )
         audits = {
             batch: self._audit(*profile, settings)
@@ -160,7 +160,7 @@ class _Engines:
         manifest = manifest_of(
             plan, model.path, settings, self.here, audits=tuple(audits.values())
         )
-        save_engine(path, plan, manifest, texts)
+        save_engine(path, plan, manifest, listed)
         if model is models.dense:
             self.dense.update(audits)
         broken = _broken(model.target, audits, self.dense)
@@ -207,7 +207,8 @@ def _jobs(export: ExportFolder, settings: BuildSettings) -> Iterator[Job]:
 
     def with_settings(model: Artefact) -> tuple[Artefact, BuildSettings]:
         fitting = alone.of_model(model)
-        return model, fitting if calls_plugin(model.path) else fitting.without_plugin
+        needs_plugin = calls_plugin(model.path)
+        return model, fitting if needs_plugin else replace(fitting, plugin=None)
 
     both = [with_settings(model) for model in (models.dense, models.pruned)]
     for model, plain in both:

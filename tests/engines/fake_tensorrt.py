@@ -32,14 +32,12 @@ class Context:
 
     def set_optimization_profile_async(
         self, profile_index: int, stream_handle: int
-    ) -> bool:
+    ) -> None:
         self.profile = profile_index
-        return not self._engine.refuses
 
-    def set_input_shape(self, name: str, shape: tuple[int, ...]) -> bool:
+    def set_input_shape(self, name: str, shape: tuple[int, ...]) -> None:
         fits = tuple(shape) == self._engine.largest(self.profile)
         self.shape = tuple(shape) if fits else None
-        return fits
 
 
 class InspectedEngine:
@@ -51,8 +49,8 @@ class InspectedEngine:
     }
     num_io_tensors = len(shapes)
 
-    def __init__(self, batches: tuple[int, ...], *, refuses: bool = False) -> None:
-        self.batches, self.refuses = batches, refuses
+    def __init__(self, batches: tuple[int, ...]) -> None:
+        self.batches = batches
 
     @property
     def num_optimization_profiles(self) -> int:
@@ -102,21 +100,17 @@ def _layers(context: Context) -> str:
 class FakeRegistry:
     """A plugin registry: a library registers its plugins once, and is not loaded a second time."""
 
-    def __init__(
-        self, libraries: list[str], plugins: tuple[str, ...] = ("CdfRetain",)
-    ) -> None:
-        self._libraries, self._plugins = libraries, plugins
+    def __init__(self, libraries: list[str]) -> None:
+        self._libraries = libraries
 
-    def load_library(self, path: str) -> object | None:
-        if self._libraries:
-            return None
+    def load_library(self, path: str) -> None:
+        assert not self._libraries
         self._libraries.append(path)
-        return object()
 
     def get_creator(
         self, kind: str, version: str, plugin_namespace: str
     ) -> object | None:
-        named = kind in self._plugins and (version, plugin_namespace) == ("1", "star")
+        named = (kind, version, plugin_namespace) == ("CdfRetain", "1", "star")
         return object() if named and self._libraries else None
 
 
@@ -218,20 +212,11 @@ def _trt(version: str) -> Any:
     class ILogger:
         ERROR, INTERNAL_ERROR, INFO = "error", "internal error", "info"
 
-    class Runtime:
-        engine_host_code_allowed = False
-
-        def __init__(self, log: Any) -> None: ...
-
-        def deserialize_cuda_engine(self, plan: bytes) -> Any:
-            return InspectedEngine((1, 8))
-
     levels = {name: name for name in ("AMPERE_PLUS", "SAME_COMPUTE_CAPABILITY")}
     return SimpleNamespace(
         __version__=version,
         asked={"libraries": libraries, "profiles": []},
         ILogger=ILogger,
-        Runtime=Runtime,
         BuilderFlag=SimpleNamespace(TF32="TF32"),
         HardwareCompatibilityLevel=SimpleNamespace(**levels),
         LayerInformationFormat=SimpleNamespace(JSON="JSON"),
@@ -239,6 +224,5 @@ def _trt(version: str) -> Any:
         CudaGraphStrategy=SimpleNamespace(WHOLE_GRAPH_CAPTURE="whole"),
         TensorIOMode=IO_MODES,
         get_plugin_registry=lambda: registry,
-        init_libnvinfer_plugins=lambda log, namespace: True,
         nptype=lambda dtype: dtype,
     )

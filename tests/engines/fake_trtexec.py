@@ -11,10 +11,7 @@ from tests.core.verify.stand_ins import put_on_path
 PROGRAM = """\
 #!{python}
 import json, sys
-print("&&&& RUNNING TensorRT.trtexec [TensorRT v{number}] [b106] # trtexec")
 flags = dict(word.removeprefix("--").partition("=")[::2] for word in sys.argv[1:])
-if "help" in flags:
-    sys.exit()
 assert flags["duration"] == ("30" if "infStreams" in flags else "1")
 name = flags["loadEngine"]
 compute = 4.0 if "dense" in name else 1.0 if "sliced" in name else 2.0
@@ -39,13 +36,10 @@ with open({called!r}, "a") as file:
 
 
 def install_trtexec(
-    folder: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    number: int = 110400,
-    name: str = "trtexec",
+    folder: Path, monkeypatch: pytest.MonkeyPatch, name: str = "trtexec"
 ) -> Path:
-    """Put it, of a version as one number, first on PATH; the file that it notes its calls in."""
+    """Put it first on PATH; the file that it notes its calls in."""
     called = folder / "called"
-    program = PROGRAM.format(python=sys.executable, called=str(called), number=number)
+    program = PROGRAM.format(python=sys.executable, called=str(called))
     put_on_path(name, program, folder / "bin", monkeypatch)
     return called

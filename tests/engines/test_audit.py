@@ -18,7 +18,7 @@ DYNAMIC = {"Format/Datatype": "N/A due to dynamic shapes"}
 def written(described: dict[str, Any]) -> str:
     """The dtype of a layer's one output."""
     layer = {"Name": "gemm", "Outputs": [{"Name": "t", **described}]}
-    (read,) = read_layers(json.dumps({"Layers": [layer], "Bindings": []}))
+    (read,) = read_layers({"Layers": [layer], "Bindings": []})
     return read.writes[0].dtype
 
 
@@ -99,7 +99,7 @@ ENGINE = {
 
 
 def test_dtypes_and_fusions() -> None:
-    result = audit(read_layers(json.dumps(ENGINE)), blocks=(1, 2, 3))
+    result = audit(read_layers(ENGINE), blocks=(1, 2, 3))
     assert result.written == {"fp16": 2, "fp32": 2, "unknown": 1}
     assert result.fused_kernels == 1
     assert [block.fused for block in result.blocks] == [1, 0, 0]
@@ -107,7 +107,7 @@ def test_dtypes_and_fusions() -> None:
 
 
 def test_lines_name_the_block_that_lost_its_fusion() -> None:
-    lines = explain_audit(audit(read_layers(json.dumps(ENGINE)), blocks=(1, 2, 3)))
+    lines = explain_audit(audit(read_layers(ENGINE), blocks=(1, 2, 3)))
     assert lines[-2].startswith(
         "block 2: attention is not fused: __myl_ResMul_myl0_5, "
     )
@@ -116,12 +116,12 @@ def test_lines_name_the_block_that_lost_its_fusion() -> None:
 
 def test_a_kernel_of_half_the_attention_is_no_fusion() -> None:
     half = {"Layers": [layer("_gemm_mha_v2_myl0_4", attention(1)[1:], "Half")]}
-    assert audit(read_layers(json.dumps(half)), blocks=(1,)).unfused == (1,)
+    assert audit(read_layers(half), blocks=(1,)).unfused == (1,)
 
 
 def test_blocks_without_attention_are_not_asked_for() -> None:
     half = {"Layers": [layer("_gemm_mha_v2_myl0_4", attention(2), "Half")]}
-    assert audit(read_layers(json.dumps(half)), blocks=(2,)).unfused == ()
+    assert audit(read_layers(half), blocks=(2,)).unfused == ()
 
 
 def test_activations_of_more_than_twice_the_memory_of_dense_break_a_promise() -> None:

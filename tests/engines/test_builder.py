@@ -13,25 +13,28 @@ from exporter.core.base.errors import ArtefactError, UserError
 from exporter.core.base.targets import RTX
 from exporter.engines import builder
 from exporter.engines.builder import build_plan, inspected, save_engine
-from exporter.engines.layers import layers_path, read_layers
+from exporter.engines.layers import Listed, layers_path, read_layers
 from exporter.engines.manifest import check_manifest, manifest_of, read_manifest
 from exporter.engines.settings import BuildSettings
 from exporter.engines.tool import Tool, tool_of
 from tests.engines.engines import BUILT, everything, manifest
-from tests.engines.fake_tensorrt import InspectedEngine, fake_tool
+from tests.engines.fake_tensorrt import (
+    InspectedEngine,
+    PolygraphyException,
+    fake_tool,
+)
 
 VERSIONS = {"10.16.1.11": True, "11.4.0.106": False}
 
 
-def inspected_of(engine: Any) -> tuple[str, ...]:
+def inspected_of(engine: Any) -> tuple[Listed, ...]:
     tool = fake_tool("11.4.0.106")
     tool.polygraphy.engine_from_bytes = lambda plan: engine
     return inspected(tool, b"plan")
 
 
 def test_each_profile_with_its_types() -> None:
-    texts = inspected_of(InspectedEngine((1, 8, 32)))
-    profiles = [read_layers(text) for text in texts]
+    profiles = [read_layers(each) for each in inspected_of(InspectedEngine((1, 8, 32)))]
     assert [[layer.name for layer in layers] for layers in profiles] == [
         ["gemm 0", "_gemm_mha_v2"],
         ["gemm 1"],
@@ -41,11 +44,16 @@ def test_each_profile_with_its_types() -> None:
     assert {tensor.dtype for tensors in writes for tensor in tensors} == {"fp32"}
 
 
-def test_a_profile_that_is_refused_leaves_the_engine(
+def test_an_engine_that_cannot_be_loaded_is_written_without_its_audit(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    assert inspected_of(InspectedEngine((1,), refuses=True)) == ()
-    assert "without its audit: profile 0 of the engine just built" in caplog.text
+    def refuse(plan: bytes) -> None:
+        raise PolygraphyException("no memory")
+
+    tool = fake_tool("11.4.0.106")
+    tool.polygraphy.engine_from_bytes = refuse
+    assert inspected(tool, b"plan") == ()
+    assert "without its audit: the engine just built | got no memory" in caplog.text
 
 
 @pytest.mark.parametrize("version", VERSIONS)
@@ -129,7 +137,7 @@ def test_an_engine_its_manifest_and_its_layers(tmp_path: Path) -> None:
     path, onnx = tmp_path / "engines/vit.engine", tmp_path / "vit.onnx"
     onnx.write_bytes(b"model")
     made = manifest_of(b"plan", onnx, BuildSettings(batches=(4,)), BUILT)
-    save_engine(path, b"plan", made, ('{"Layers": [{"Name": "gemm"}]}',))
+    save_engine(path, b"plan", made, ({"Layers": [{"Name": "gemm"}]},))
     assert path.read_bytes() == b"plan"
     assert check_manifest(path, onnx, BUILT) == made
     profiles = json.loads(layers_path(path).read_text())

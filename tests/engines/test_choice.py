@@ -58,9 +58,8 @@ PATH = Path("folder/vit.star.onnx")
 def test_the_runner_of_a_target(
     target: Target, runtime: str | None, kind: type
 ) -> None:
-    runner = runner_for(PATH, target, RunSettings(runtime=runtime), name="mine")
+    runner = runner_for(PATH, target, RunSettings(runtime=runtime))
     assert type(runner) is kind
-    assert runner.name == "mine" or kind is TensorRtRunner
     assert runtime_for(target, RunSettings(runtime=runtime)) == (
         RUNTIMES[runtime] if runtime else target.runtime
     )
@@ -93,13 +92,6 @@ def test_tensorrt_s_provider_learns_the_shapes_of_every_input(tmp_path: Path) ->
         runner = runner_for(path, ONNXRUNTIME, settings)
         assert runner._tensorrt == shape_options(path) != {}  # type: ignore[attr-defined]
     assert runner_for(files.dense, ONNXRUNTIME, RunSettings())._tensorrt == {}  # type: ignore[attr-defined]
-
-
-def test_an_engine_is_a_file() -> None:
-    with pytest.raises(
-        UserError, match=r"got a model in memory \| need a file that star-export build"
-    ):
-        runner_for(b"onnx", TENSORRT, RunSettings())
 
 
 def test_a_tensorrt_file_is_checked_on_the_cpu_before_it_leaves() -> None:

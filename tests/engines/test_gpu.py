@@ -20,17 +20,13 @@ from exporter.engines.manifest import Built
 from tests.core.verify.stand_ins import put_on_path
 
 GPU = "GPU-01234567-89ab-cdef-0123-456789abcdef"
-# One query a driver before 535 answers, then a line for each sample until it is ended.
-OLD_DRIVER = f"""
+# A line for each sample until it is ended.
+SMI = f"""
 case "$*" in
   *--id={GPU}*) ;;
-  *) exit 6;;
+  *) echo 'No devices were found'; exit 6;;
 esac
-case "$*" in
-  *clocks_event*) echo 'Field "clocks_event_reasons.active" is not a valid field to query.'; exit 2;;
-  *loop-ms*) while true; do echo '1410, 1593, 1980, 299.50, 55, 0x0000000000000004'; sleep 0.01; done;;
-  *) echo 0x0000000000000000;;
-esac
+while true; do echo '1410, 1593, 1980, 299.50, 55, 0x0000000000000004'; sleep 0.01; done
 """
 
 
@@ -57,7 +53,7 @@ def test_nothing_while_it_was_busy(lines: tuple[str, ...]) -> None:
 def test_samples_end_with_the_measurement(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    put_on_path("nvidia-smi", OLD_DRIVER, tmp_path, monkeypatch)
+    put_on_path("nvidia-smi", SMI, tmp_path, monkeypatch)
     with sampled_clocks(GPU) as samples:
         time.sleep(0.2)
     found = clocks_of(samples)
@@ -70,7 +66,7 @@ def test_samples_end_with_the_measurement(
 def test_a_measurement_that_fails_ends_the_sampling(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    put_on_path("nvidia-smi", OLD_DRIVER, tmp_path, monkeypatch)
+    put_on_path("nvidia-smi", SMI, tmp_path, monkeypatch)
     with pytest.raises(KeyError), sampled_clocks(GPU):
         raise KeyError
 
@@ -78,7 +74,7 @@ def test_a_measurement_that_fails_ends_the_sampling(
 def test_no_nvidia_smi_or_one_that_does_not_know_the_gpu(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    put_on_path("nvidia-smi", OLD_DRIVER, tmp_path, monkeypatch)
+    put_on_path("nvidia-smi", SMI, tmp_path, monkeypatch)
     for card in ("", "GPU-of-another-machine", GPU):
         if card == GPU:
             monkeypatch.setenv("PATH", "/nowhere")

@@ -5,9 +5,8 @@ from pathlib import Path
 import pytest
 
 from exporter.core.base.errors import ArtefactError, UserError
-from exporter.engines.plugin_library import checked_library, register_library
+from exporter.engines.plugin_library import checked_library
 from tests.core.verify.stand_ins import ENTRIES, compiled, plugin_source
-from tests.engines.fake_tensorrt import FakeRegistry
 
 
 def test_one_of_the_same_major_version(tmp_path: Path) -> None:
@@ -39,11 +38,3 @@ def test_a_tensorrt_that_would_parse_the_function_instead(
 ) -> None:
     with pytest.raises(UserError, match=r"need 10\.7 or later.*padded"):
         checked_library(tmp_path / "lib.so", version)
-
-
-def test_a_library_without_the_plugin() -> None:
-    with pytest.raises(
-        ArtefactError,
-        match=r"lib\.so \| got no plugin star::CdfRetain, .* need the .* of this star-export",
-    ):
-        register_library(FakeRegistry([], ()), Path("lib.so"))

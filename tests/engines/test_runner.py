@@ -42,14 +42,13 @@ def test_an_engine_of_this_machine_and_of_another_model(
 
 
 def test_a_plan_that_tensorrt_does_not_take(tool: Tool, tmp_path: Path) -> None:
-    """It says why in the log, and gives None."""
+    """It says why in the log."""
 
-    class Runtime(tool.trt.Runtime):  # type: ignore[misc]
-        def deserialize_cuda_engine(self, plan: bytes) -> None:
-            assert not self.engine_host_code_allowed
-            tool.log.log(tool.trt.ILogger.ERROR, "[E] The plan is not compatible")
+    def refuse(plan: bytes) -> None:
+        tool.log.log(tool.trt.ILogger.ERROR, "[E] The plan is not compatible")
+        raise PolygraphyException("Could not deserialize engine. See log for details.")
 
-    tool.trt.Runtime = Runtime
+    tool.polygraphy.engine_from_bytes = refuse
     runner = TensorRtRunner(*saved_engine(tmp_path))
     with pytest.raises(ArtefactError, match=r"not compatible.*star-export build"):
         runner.__enter__()
@@ -133,7 +132,7 @@ def test_an_engine_of_tensorrt_for_rtx_runs_as_a_graph_and_keeps_what_it_compile
     fake, loaded = fake_tool(BUILT.tensorrt, runtime=RTX), RtxEngine()
     monkeypatch.setattr(engine_runner, "tool_of", lambda runtime: fake)
     monkeypatch.setattr(engine_runner, "this_machine", lambda version: BUILT)
-    fake.trt.Runtime.deserialize_cuda_engine = lambda self, plan: loaded
+    fake.polygraphy.engine_from_bytes = lambda plan: loaded
     files = saved_engine(tmp_path, runtime=RTX.name, sm=(86,))
     for times in (1, 2):
         with TensorRtRunner(*files) as runner:

@@ -249,7 +249,7 @@ def test_engines_of_tensorrt_for_rtx_have_the_sm_of_the_card(
     for onnx in (files.dense, files.pruned):
         save_engine(engine_path(tmp_path / "engines", onnx, sm=90), b"plan", told)
     found = engine_files(vars(files), RTX, (8,))
-    require_program(RTX, "1.7.1")
+    require_program(RTX)
     (at_batch,) = measure_engines(found, MACS, Run(IMAGE, SETTINGS))
     dense = at_batch.throughput.dense
     assert dense.clock == "tensorrt_rtx"

@@ -19,7 +19,8 @@ from exporter.core.base.targets import (
 from exporter.core.base.vocabulary import Precision
 from exporter.core.lower.number_formats import INT7, LEAST_SCALE, activations
 from exporter.core.verify.openvino_runner import OpenVinoRunner
-from exporter.engines.choice import on_this_cpu, runner_for, why_not
+from exporter.core.verify.runners import runner_here
+from exporter.engines.choice import why_not
 from tests.core.lower.graphs import FLOATS, FP16, FP32, kinds_of
 from tests.core.lower.models import (
     a_star,
@@ -60,7 +61,7 @@ def test_every_linear_layer_of_a_block_is_int8_and_the_numbers_close(
     assert operators["Conv"] == 1 - embeddings
     with torch.inference_mode():
         expected = pruned(images).numpy()
-    with runner_for(model.SerializeToString(), target, on_this_cpu(target)) as runner:
+    with runner_here(model.SerializeToString(), target) as runner:
         logits = runner.run({"images": images.numpy()})["logits"]
     correlation = np.corrcoef(logits.ravel(), expected.ravel())[0, 1]
     assert correlation > 0.95
