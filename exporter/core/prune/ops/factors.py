@@ -13,7 +13,6 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 from torch._library.custom_ops import CustomOpDef
-from torch.nn import functional as F
 
 
 class Operator:
@@ -87,13 +86,16 @@ def operator(schema: str) -> Callable[[Callable[..., Any]], Operator]:
 
 # Upper bound of the difference of two cosines: the gap of a token that joins its survivor in any case.
 WIDEST_GAP = 2.0
+# The least length by which a direction is divided: one of length 0 stays 0.
+TINY = 1e-12
 
 
 def directions(
     key: Float[Tensor, "b h t c"], num_prefix_tokens: int
 ) -> Float[Tensor, "b n c"]:
     """Return the mean over heads of each patch's key, divided by its length, in float32."""
-    return F.normalize(key.float().mean(dim=1)[:, num_prefix_tokens:], dim=-1)
+    mean = key.float().mean(dim=1)[:, num_prefix_tokens:]
+    return mean / torch.linalg.vector_norm(mean, dim=-1, keepdim=True).clamp_min(TINY)
 
 
 @operator(

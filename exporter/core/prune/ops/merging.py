@@ -10,7 +10,6 @@ from typing import NamedTuple
 import torch
 from jaxtyping import Bool, Float, Int, Shaped
 from torch import Tensor
-from torch.nn import functional as F
 
 from exporter.core.prune.ops.factors import (
     WIDEST_GAP,
@@ -102,18 +101,22 @@ def merge_tokens(
     merged_sizes = own.new_zeros(batch, width).scatter_add(1, rows, own)
     # The share of a token that nobody joins is exactly 1.
     shares = own / merged_sizes.gather(1, rows)
-    # One bag of tokens for each survivor of each image: a product with a matrix of shares takes ten times as long.
     firsts = torch.arange(batch, device=into.device).unsqueeze(1)
-    bags, order = (rows + firsts * width).flatten().sort(stable=True)
-    starts = torch.searchsorted(bags, torch.arange(batch * width, device=into.device))
-    means = F.embedding_bag(
-        order,
-        tokens.reshape(batch * count, dim),
-        starts,
-        mode="sum",
-        per_sample_weights=shares.flatten()[order].to(tokens.dtype),
-    )
+    survivors = (rows + firsts * width).flatten()
+    weighted = tokens * shares.unsqueeze(-1).to(tokens.dtype)
+    means = _sums(weighted.reshape(batch * count, dim), survivors, batch * width)
     return means.reshape(batch, width, dim), merged_sizes
+
+
+def _sums(
+    values: Float[Tensor, "n d"], place: Int[Tensor, " n"], places: int
+) -> Float[Tensor, "places d"]:
+    """Return the sum of the values of each place, added in their order."""
+    sums = values.new_zeros(places, values.shape[1])
+    if values.device.type == "cpu":
+        return sums.index_add(0, place, values)
+    # A GPU adds by `index_add` in any order; this is slower on a CPU.
+    return sums.index_put((place,), values, accumulate=True)
 
 
 @merge_tokens.register_fake
@@ -174,8 +177,9 @@ def pair_tokens(
     next_best = best - WIDEST_GAP
     if alike.shape[2] > 1:
         next_best = alike.topk(2, dim=-1).values[..., 1]
-    score = _spread(-best, sets, PAIR_SCORE)
-    gap = _spread(best - next_best, sets, WIDEST_GAP)
+    patches = into.shape[1]
+    score = _spread(-best, sets, patches, PAIR_SCORE)
+    gap = _spread(best - next_best, sets, patches, WIDEST_GAP)
     return index, into, score, gap.scatter(1, index, WIDEST_GAP)
 
 
@@ -191,10 +195,10 @@ def pairs(
 
 
 class _Sets(NamedTuple):
-    """The patches of both sets, ascending."""
+    """The patches of both sets, ascending, as an index of a dimension of patches."""
 
-    first: Int[Tensor, " a"]
-    second: Int[Tensor, " b"]
+    first: slice | Int[Tensor, " a"]
+    second: slice
 
 
 def _pairs(
@@ -202,9 +206,8 @@ def _pairs(
 ) -> tuple[Float[Tensor, "b first second"], _Sets]:
     """Return how alike the patches of both sets are."""
     patches = directions(key, prefix)
-    sets = _sets(patches.shape[1], kept, prefix, key.device)
-    first, second = sets.first, sets.second
-    alike = patches.index_select(1, first) @ patches.index_select(1, second).mT
+    first, second = sets = _sets(patches.shape[1], kept, prefix, key.device)
+    alike = patches[:, first] @ patches[:, second].mT
     if sizes is not None:
         weight = sizes[:, prefix:].float().sqrt().sqrt()
         alike = (alike - 1.0) * weight[:, first, None] * weight[:, None, second]
@@ -212,12 +215,15 @@ def _pairs(
 
 
 def _sets(patches: int, kept: int, prefix: int, device: torch.device) -> _Sets:
-    second = joined_patches(patches, kept, prefix)
-    start, step = second.start, second.step
+    joined = joined_patches(patches, kept, prefix)
+    start, step = joined.start, joined.step
+    second = slice(start, patches, step)
+    if step == 2:
+        return _Sets(slice(1 - start, patches, 2), second)
     # Between two of the second set lie step − 1 of the first.
-    place = torch.arange(patches - len(second), device=device)
+    place = torch.arange(patches - len(joined), device=device)
     before = (place + (step - 1 - start)) // (step - 1)
-    return _Sets(place + before, torch.arange(start, patches, step, device=device))
+    return _Sets(place + before, second)
 
 
 def _joined(
@@ -225,22 +231,22 @@ def _joined(
 ) -> tuple[Int[Tensor, "b k"], Int[Tensor, "b n"], Float[Tensor, "b first"]]:
     """Return the survivors, the survivor that each patch joins, and how alike the first set is to its partners."""
     best, partner = alike.max(dim=-1)
-    staying = kept - alike.shape[2]
-    batch, places = alike.shape[0], torch.arange(kept, device=alike.device)
-    stay = keep_top_k(-best, staying)
-    of_first = sets.first.expand(batch, -1).gather(1, stay)
-    index = torch.cat([of_first, sets.second.expand(batch, -1)], dim=1)
-    into = _spread(partner + staying, sets, 0.0)
-    return index, into.scatter(1, index, places.expand(batch, -1)), best
+    batch, of_first, of_second = alike.shape
+    patches, staying = of_first + of_second, kept - of_second
+    place = torch.arange(patches, device=alike.device)
+    stay = place[sets.first][keep_top_k(-best, staying)]
+    index = torch.cat([stay, place[sets.second].expand(batch, -1)], dim=1)
+    into = _spread(partner + staying, sets, patches, 0.0)
+    return index, into.scatter(1, index, place[:kept].expand(batch, -1)), best
 
 
 def _spread(
-    values: Shaped[Tensor, "b first"], sets: _Sets, others: float
+    values: Shaped[Tensor, "b first"], sets: _Sets, patches: int, others: float
 ) -> Shaped[Tensor, "b n"]:
     """Return the values of the first set by patch; those of the second are `others`."""
-    batch, patches = values.shape[0], len(sets.first) + len(sets.second)
-    spread = values.new_full((batch, patches), others)
-    return spread.scatter(1, sets.first.expand(batch, -1), values)
+    spread = values.new_full((values.shape[0], patches), others)
+    spread[:, sets.first] = values
+    return spread
 
 
 @pair_tokens.register_fake
