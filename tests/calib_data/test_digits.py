@@ -1,6 +1,5 @@
 """The digits' halves are a partition, and nothing that differs from the manifest is ever written."""
 
-import json
 import shutil
 from dataclasses import replace
 from pathlib import Path
@@ -9,7 +8,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from exporter.core.base.errors import ArtefactError, OutputError
+from exporter.core.base.errors import OutputError
 from tests.benchmarks.scripts import script
 
 digits = script("../calib_data/digits.py")
@@ -43,15 +42,6 @@ def test_halves_are_a_partition(
     assert list(range(1797)) == sorted({*train, *held_out})
     assert len(train) == places * len(set(train))
     assert len(held_out) == len(set(held_out))
-
-
-def test_classes_are_halved(written: Path) -> None:
-    for label in range(10):
-        train, held_out = (
-            len(list((written / name / str(label)).iterdir()))
-            for name in ("train", "held_out")
-        )
-        assert 0 <= train - held_out <= 1
 
 
 def test_files_hold_what_was_drawn(written: Path) -> None:
@@ -101,16 +91,6 @@ def test_incomplete_folder_is_refused(written: Path, tmp_path: Path) -> None:
     next((out / "train" / "3").iterdir()).unlink()
     with pytest.raises(OutputError, match="delete it first"):
         digits.write_digits(out)
-
-
-def test_other_pixels_than_the_manifest_are_not_written(tmp_path: Path) -> None:
-    stated = json.loads(digits.MANIFEST.read_text())
-    stated["sets"]["digits"]["splits"]["held_out"]["pixels_sha256"] = "0" * 64
-    manifest = tmp_path / "manifest.json"
-    manifest.write_text(json.dumps(stated))
-    with pytest.raises(ArtefactError, match="held_out"):
-        digits.write_digits(tmp_path / "images", manifest=manifest)
-    assert [manifest] == list(tmp_path.iterdir())
 
 
 def test_mismatch_is_one_line_and_exit_code_2(

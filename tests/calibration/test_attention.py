@@ -15,7 +15,6 @@ from exporter.calibration.trace import AttentionTrace, in_dtype, trace
 from tests.calibration.samples import frozen_images, tiny_vit
 from tests.calibration.whole_attention import (
     gradient_of_attention,
-    matrices,
     product_rule,
     relevance_of_attention,
 )
@@ -98,24 +97,3 @@ def by_autograd(seen: AttentionTrace, gradient: Tensor) -> Any:
     query, key, value = leaves
     context = (query @ key.mT * query.shape[-1] ** -0.5).softmax(-1) @ value
     return torch.autograd.grad(context, leaves, gradient)
-
-
-def test_what_comes_in_is_left_alone(seen: AttentionTrace) -> None:
-    cam, gradient = (drawn(seed, seen, *seen.context.shape[1:]) for seed in (0, 1))
-    row = drawn(2, seen, seen.tokens.shape[1])
-    before = [
-        each.clone() for each in (cam, gradient, row, seen.query, seen.key, seen.value)
-    ]
-    first = attention.propagate(seen, row, cam, gradient)
-    second = attention.propagate(seen, row, cam, gradient)
-    for one, other in zip(
-        (first[0], *first[1], *first[2]),
-        (second[0], *second[1], *second[2]),
-        strict=True,
-    ):
-        assert torch.equal(one, other)
-    for one, other in zip(
-        before, (cam, gradient, row, seen.query, seen.key, seen.value), strict=True
-    ):
-        assert torch.equal(one, other)
-    assert matrices(seen)[1].shape == (*seen.query.shape[:3], seen.tokens.shape[1])

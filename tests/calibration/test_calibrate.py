@@ -87,14 +87,6 @@ def test_all_images_are_averaged(vit: PrunableViT, images: ImageFolder) -> None:
     assert dataset_sha256(images.files) == found.record.dataset_sha256
 
 
-def test_acs_alone_needs_no_relevance(vit: PrunableViT, images: ImageFolder) -> None:
-    found = calibrate(vit, images, ACS)
-    assert found.inter is None
-    np.testing.assert_allclose(
-        found.acs, calibrate(vit, images, ALL).acs, rtol=1e-5, atol=1e-6
-    )
-
-
 def test_a_cap_draws_by_the_seed(vit: PrunableViT, images: ImageFolder) -> None:
     some = [
         calibrate(vit, images, replace(ALL, max_images=4, seed=seed))
@@ -170,25 +162,6 @@ def test_auto_stops_at_the_first_check_that_is_settled_or_at_the_last(
     # Without relevance it is settled at once: images go in groups of eight past the check at 4.
     found = calibrate(vit, images, replace(AUTO, relevance=False))
     assert (found.record.images, found.overlap) == (8, None)
-
-
-@pytest.mark.usefixtures("checks")
-@pytest.mark.parametrize("enough", [0.0, 0.6, 2.0])
-def test_auto_stops_by_the_overlap_of_what_it_keeps(
-    vit: PrunableViT,
-    images: ImageFolder,
-    monkeypatch: pytest.MonkeyPatch,
-    enough: float,
-) -> None:
-    monkeypatch.setattr(sums, "ENOUGH", enough)
-    found = calibrate(vit, images, AUTO)
-    for count in (4, 8, 16):
-        overlap = calibrate(vit, images, replace(ALL, max_images=count)).overlap
-        assert overlap is not None and found.overlap is not None
-        if min(overlap) >= enough or count == 16:
-            assert found.record.images == count
-            assert found.overlap.tolist() == overlap.tolist()
-            return
 
 
 @pytest.mark.usefixtures("checks")
@@ -270,29 +243,6 @@ def test_a_kill_loses_no_more_than_the_images_since_the_last_save(
     )
     assert list(range(5, 21)) == after
     assert list(resumed.skipped) == [images.name_of(images.files[0].path)]
-    assert (tmp_path / "whole").read_bytes() == (tmp_path / "resumed").read_bytes()
-
-
-def test_an_interrupt_amid_an_image_loses_that_image_alone(
-    vit: PrunableViT,
-    images: ImageFolder,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    calls: list[int] = []
-
-    def stopped(*args: Any) -> Any:
-        calls.append(1)
-        if len(calls) == 7:
-            raise KeyboardInterrupt
-        return scores_of_image(*args)
-
-    monkeypatch.setattr(sums, "scores_of_image", stopped)
-    with pytest.raises(KeyboardInterrupt):
-        calibrate_to(tmp_path / "resumed", vit, images, ALL)
-    calibrate_to(tmp_path / "resumed", vit, images, ALL)
-    assert len(calls) == 20 + 1
-    calibrate_to(tmp_path / "whole", vit, images, ALL)
     assert (tmp_path / "whole").read_bytes() == (tmp_path / "resumed").read_bytes()
 
 

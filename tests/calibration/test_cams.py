@@ -12,45 +12,24 @@ from exporter.core.vit.protocol import AttentionParts, MlpParts
 from exporter.depth.plan import DepthPlan
 from exporter.depth.surgery import apply_plan
 from tests.calibration.samples import VARIANTS, frozen_images, tiny_vit
-from tests.calibration.whole_attention import matrices, relevance_of_attention
+from tests.calibration.whole_attention import (
+    product_rule,
+    relevance_of_attention,
+)
 
 
-def naive_single_linear(
-    weight: Tensor, tokens: Tensor, normed: Tensor, branch: Tensor, cam: Tensor
-) -> Tensor:
-    """The published rules for x + W n(x), entry by entry and image by image, with plain loops."""
-    result = torch.zeros_like(cam)
-    for place in torch.cartesian_prod(
-        *(torch.arange(size) for size in cam.shape[:2])
-    ).tolist():
-        image, label = place
-        relevance_here = cam[image, label]
-        ratio = relevance_here / (tokens[image] + branch[image] + 1e-9)
-        left, right = tokens[image] * ratio, branch[image] * ratio
-        total = left.sum().abs() + right.sum().abs()
-        left = left * (left.sum().abs() / total * relevance_here.sum() / left.sum())
-        right = right * (right.sum().abs() / total * relevance_here.sum() / right.sum())
-        for token in range(cam.shape[2]):
-            products = (normed[image, token] * weight).clamp(min=0)  # [out, in]
-            shares = products / (products.sum(1, keepdim=True) + 1e-9)
-            result[image, label, token] = left[token] + (
-                shares * right[token].unsqueeze(1)
-            ).sum(0)
-    return result
-
-
-def test_an_mlp_of_one_linear_layer_follows_the_rules_entry_by_entry() -> None:
+def test_an_mlp_of_one_linear_layer_follows_the_rules() -> None:
     torch.manual_seed(0)
     linear, norm = nn.Linear(6, 6).double(), nn.LayerNorm(6).double()
     part = MlpParts(norm=norm, fc2=linear, whole=linear)
     tokens, cam = torch.randn(2, 5, 6).double(), torch.randn(2, 3, 5, 6).double()
     with torch.no_grad():
         normed, branch = norm(tokens), linear(norm(tokens))
-        seen = MlpTrace(tokens, normed, normed, normed, normed, branch, branch)
-        expected = naive_single_linear(linear.weight, tokens, normed, branch, cam)
-        torch.testing.assert_close(
-            backward.cam_to_middle(part, seen, cam), expected, rtol=1e-6, atol=1e-9
-        )
+    seen = MlpTrace(tokens, normed, normed, normed, normed, branch, branch)
+    skip, added = rules.add(cam, tokens[:, None], branch[:, None])
+    below = rules.linear(added, normed[:, None], linear.weight)
+    expected = rules.clone(skip + below, tokens[:, None])
+    torch.testing.assert_close(backward.cam_to_middle(part, seen, cam), expected)
 
 
 def of_block(variant: str) -> tuple[AttentionParts, AttentionTrace, MlpParts, MlpTrace]:
@@ -125,22 +104,12 @@ def test_query_key_and_value_go_back_to_their_own_rows_of_the_projection() -> No
     skip, context = backward.cam_to_context(
         part, seen, arriving(seen.tokens, classes=1)
     )
-    attention, value = relevance_of_attention(seen, context)
-    joined = torch.zeros(
-        *seen.normed.shape[:2], 3 * part.num_heads * part.head_dim
-    ).double()
-    for head in range(part.num_heads):
-        query, key = seen.query[:, head], seen.key[:, head]
-        ratio = attention[:, 0, head] / (matrices(seen)[0][:, head] + 1e-9) / 2
-        shares = (
-            query * (ratio @ key),
-            key * (ratio.transpose(1, 2) @ query),
-            value[:, 0, head],
-        )
-        for place, share in enumerate(shares):
-            start = (place * part.num_heads + head) * part.head_dim
-            joined[..., start : start + part.head_dim] = share
-    branch = rules.linear(joined.unsqueeze(1), seen.normed[:, None], part.qkv.weight)
+    weights, value = relevance_of_attention(seen, context)
+    query, key = product_rule(
+        weights, seen.query.unsqueeze(1), seen.key.unsqueeze(1).mT
+    )
+    rows = torch.stack((query, key.mT, value)).permute(1, 2, 4, 0, 3, 5).flatten(3)
+    branch = rules.linear(rows, seen.normed[:, None], part.qkv.weight)
     expected = rules.clone(skip + branch, seen.tokens[:, None])
     found = backward.cam_to_block_input(part, seen, skip, shared(seen, context))
     torch.testing.assert_close(found, expected)

@@ -50,7 +50,8 @@ def test_the_gradient_is_autograds(family: str) -> None:
 @POOLED
 def test_relevance_of_one_is_spread_over_the_patches_alone(family: str) -> None:
     vit = double(family)
-    seen = trace(vit, random_images(vit, 2))
+    images = random_images(vit, 2)
+    seen = trace(vit, images)
     cam, prefix = cam_of_outputs(vit, seen, CLASSES), vit.spec.num_prefix_tokens
     assert (cam[:, :, :prefix] == 0).all() and (cam >= 0).all()
     torch.testing.assert_close(cam.sum((-2, -1)), torch.ones(2, 3, dtype=torch.float64))
@@ -58,22 +59,9 @@ def test_relevance_of_one_is_spread_over_the_patches_alone(family: str) -> None:
     assert (share[..., :prefix] == 0).all() and torch.allclose(
         share.sum(-1), torch.ones(1).double()
     )
-
-
-@POOLED
-def test_every_layer_has_relevance_and_an_image_alone_the_same(family: str) -> None:
-    vit = double(family)
-    images = random_images(vit, 2)
-    together = relevance(vit, images, CLASSES)
-    assert (
-        together.isfinite().all()
-        and (together >= 0).all()
-        and (together.amax(-1) > 0).all()
-    )
     # The identity's own part, the same for every patch, is not in it: patches differ.
-    assert (together.std(-1) / together.mean(-1)).min() > 0.05
-    alone = relevance(vit, images[1:], CLASSES[1:])
-    torch.testing.assert_close(together[1:], alone, rtol=1e-6, atol=1e-12)
+    found = relevance(vit, images, CLASSES)
+    assert (found.std(-1) / found.mean(-1)).min() > 0.05
 
 
 LENGTH = torch.zeros(2, 1, dtype=torch.long)

@@ -67,14 +67,6 @@ def test_comes_back_as_it_was_saved(
     assert saved.overlap_by_layer == loaded.overlap_by_layer
 
 
-def test_equal_calibrations_are_equal_files_without_a_path(tmp_path: Path) -> None:
-    save_calibration(calibration(), tmp_path / "a.safetensors")
-    save_calibration(calibration(), tmp_path / "b.safetensors")
-    content = (tmp_path / "a.safetensors").read_bytes()
-    assert content == (tmp_path / "b.safetensors").read_bytes()
-    assert str(tmp_path).encode() not in content
-
-
 def test_scores_of_another_type_are_no_calibration(tmp_path: Path) -> None:
     made = calibration()
     assert made.inter is not None

@@ -12,10 +12,8 @@ from timm.utils.misc import natural_key
 
 from exporter.core.base.errors import ImageError
 from exporter.data.class_map import (
-    ORDERS,
     ClassesByName,
     class_indices,
-    is_order,
     read_class_map,
 )
 
@@ -111,23 +109,6 @@ def test_no_folder_is_left_out_and_no_class_given_twice(
         assert set(found) == set(folders)
         assert len(set(found.values())) == len(found)
         assert set(found.values()) <= set(range(len(names)))
-
-
-def test_two_orders_are_one_line_with_both() -> None:
-    with pytest.raises(ImageError) as error:
-        indices(list(NUMBERS))
-    assert str(error.value) == (
-        "photos | got class folders in two orders: class 2 is '10' if sorted, '2' in natural order | need the "
-        "order that the model was trained with | --class-map sorted (as torchvision) or --class-map natural (as "
-        "timm)"
-    )
-    assert (
-        is_order(SORTED)
-        and is_order(NATURAL)
-        and not is_order(Path("map.json"))
-        and not is_order(None)
-    )
-    assert set(ORDERS) == {"sorted", "natural"}
 
 
 @pytest.mark.parametrize(

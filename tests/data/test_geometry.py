@@ -81,36 +81,6 @@ def test_every_pixel_is_timms(
     )
 
 
-@pytest.mark.parametrize("mode", TIMMS)
-@pytest.mark.parametrize(
-    ("size", "share"),
-    [
-        ((333, 500), 0.875),
-        ((500, 333), 0.9),
-        ((224, 224), 0.875),
-        ((225, 224), 1.0),
-        ((1024, 97), 0.9),
-    ],
-)
-def test_photographs_at_the_usual_sizes(
-    mode: CropMode, size: tuple[int, int], share: float
-) -> None:
-    photograph = noise(*size, seed=3)
-    for target in (each for each in ((224, 224), (192, 256)) if as_today(mode, each)):
-        preprocessing = Preprocessing(
-            (3, *target),
-            Interpolation.BICUBIC,
-            (0.485, 0.456, 0.406),
-            (0.2,) * 3,
-            share,
-            mode,
-        )
-        theirs = of_timm(photograph, preprocessing)
-        np.testing.assert_array_equal(
-            to_pixels(to_input_size(photograph, preprocessing)), theirs
-        )
-
-
 def test_a_border_has_the_mean_colour_and_the_odd_pixel_behind() -> None:
     preprocessing = Preprocessing(
         (3, 4, 4),

@@ -1,7 +1,6 @@
 """The images of a folder, their order, classes and digests."""
 
 import hashlib
-import json
 from collections import Counter
 from pathlib import Path
 
@@ -54,14 +53,6 @@ def test_an_empty_class_folder_keeps_its_place(tmp_path: Path) -> None:
     touch(tmp_path, "c/1.png", "a/1.png")
     (tmp_path / "b").mkdir()
     assert [file.label for file in list_images(tmp_path, num_classes=3).files] == [0, 2]
-
-
-def test_a_class_map_gives_the_labels(tmp_path: Path) -> None:
-    touch(tmp_path / "images", "dog/1.png", "cat/1.png")
-    class_map = tmp_path / "map.json"
-    class_map.write_text(json.dumps({"cat": 281, "dog": 207, "fox": 3}))
-    images = list_images(tmp_path / "images", num_classes=1000, class_map=class_map)
-    assert [file.label for file in images.files] == [281, 207]
 
 
 def test_a_missing_class_map_and_an_image_outside_the_folders_are_errors(
@@ -141,31 +132,6 @@ def test_a_whole_folder_is_not_spoken_of(
     with caplog.at_level("WARNING"):
         list_images(tmp_path, num_classes=2, names=("dog", "cat"))
     assert not caplog.records
-
-
-def test_names_and_orders_give_the_labels(tmp_path: Path) -> None:
-    touch(tmp_path, *(f"{index}/1.png" for index in range(12)))
-    with pytest.raises(
-        ImageError, match=r"two orders: class 2 is '10' if sorted, '2' in natural order"
-    ):
-        list_images(tmp_path, num_classes=12)
-    orders = {
-        word: list_images(tmp_path, num_classes=12, class_map=Path(word))
-        for word in ("sorted", "natural")
-    }
-    for found, first in zip(orders.values(), ("10", "2"), strict=True):
-        assert found.class_names[2] == first
-    for found in (
-        orders["natural"],
-        list_images(tmp_path, num_classes=12, names=tuple(map(str, range(12)))),
-    ):
-        assert all(file.label == int(file.path.parent.name) for file in found.files)
-    # Without classes, nothing is to be decided.
-    assert (
-        len(list_images(tmp_path).files)
-        == len(list_images(tmp_path, num_classes=5).files)
-        == 12
-    )
 
 
 def test_the_hash_is_over_the_bytes_in_order(tmp_path: Path) -> None:

@@ -214,14 +214,6 @@ def test_every_mode_becomes_rgb(mode: str) -> None:
     assert np.abs(np.asarray(rgb)[3, 3] - 255.0).max() <= (mode == "LAB")
 
 
-@pytest.mark.parametrize("dtype", ["<u2", ">u2", "<i4"])
-def test_16_bit_grey_is_scaled_and_not_clipped(tmp_path: Path, dtype: str) -> None:
-    values = np.array([[0, 257, 128 * 257, 65535]]).repeat(4, 0)
-    mode = {"<u2": "I;16", ">u2": "I;16B", "<i4": "I"}[dtype]
-    image = Image.frombytes(mode, (4, 4), values.astype(dtype).tobytes())
-    assert np.asarray(to_rgb(image))[0, :, 0].tolist() == [0, 1, 128, 255]
-
-
 def decoded(path: Path) -> list[int]:
     """The grey values of the first row."""
     return [
@@ -459,17 +451,6 @@ def test_order_is_kept_and_a_stream_can_be_left_early(
     running = stream(iter(files), IMAGENET, ahead=2, workers=workers)
     next(running)
     running.close()
-
-
-def test_an_image_is_decoded_once_for_all_sizes(tmp_path: Path) -> None:
-    pictures(tmp_path, 1)
-    path = tmp_path / "000.png"
-    small = replace(IMAGENET, input_size=(3, 32, 48))
-    loaded = load_image(ImageFile(path, 3), IMAGENET, small)
-    for view, preprocessing in zip(loaded.views, (IMAGENET, small), strict=True):
-        alone = load_image(ImageFile(path, 3), preprocessing)
-        np.testing.assert_array_equal(view, alone.pixels)
-    assert loaded.views[1].shape == (3, 32, 48)
 
 
 # A mean and a deviation on the scale of 0 to 1.

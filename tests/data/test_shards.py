@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from exporter.core.base.errors import ImageError
 from exporter.core.base.records import Preprocessing
 from exporter.core.base.vocabulary import CropMode, Interpolation
-from exporter.data.shards import ANY_INDEX, Labels, find_shards, is_shard, list_shards
+from exporter.data.shards import ANY_INDEX, Labels, list_shards
 from tests.shards import encoded, write_shard
 
 SMALL = Preprocessing(
@@ -115,17 +115,6 @@ def test_json_that_is_none(tmp_path: Path) -> None:
     shard = write_shard(tmp_path / "a.tar", {"1.png": encoded(1), "1.json": "{"})
     with pytest.raises(ImageError, match="no JSON"):
         labels(shard)
-
-
-def test_shards_follow_each_other(tmp_path: Path) -> None:
-    one, two = (
-        write_shard(tmp_path / f"{at}.tar", {"a.png": encoded(at), "a.cls": f"{at}"})
-        for at in (1, 2)
-    )
-    assert [file.label for file in list_shards([one, two]).files] == [1, 2]
-    (tmp_path / "labels.txt").touch()
-    assert find_shards(tmp_path) == (one, two)
-    assert not is_shard(tmp_path / "labels.txt")
 
 
 def torn(path: Path, how: str) -> Path:

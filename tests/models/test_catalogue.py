@@ -4,7 +4,7 @@ import inspect
 import re
 import warnings
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -48,66 +48,53 @@ MODULES = (
 )
 
 
-@dataclass(frozen=True)
-class Family:
-    """Models that differ only in size, represented by the smallest member."""
-
-    title: str
-    member: str
-    model_kwargs: tuple[tuple[str, Any], ...] = ()
-
-
-FAMILIES = (
-    Family("ViT, AugReg and ImageNet-21k", "vit_tiny_patch16_224"),
-    Family("DeiT", "deit_tiny_patch16_224"),
-    Family("DeiT, distilled", "deit_tiny_distilled_patch16_224"),
-    Family("DeiT-III", "deit3_small_patch16_224"),
-    Family("LV-ViT", "lvvit_s"),
-    Family("LV-ViT without its auxiliary head", "lvvit_s", (("use_aux", False),)),
-    Family("DINOv2", "vit_small_patch14_dinov2", (("img_size", 224),)),
-    Family(
-        "DINOv2 with registers", "vit_small_patch14_reg4_dinov2", (("img_size", 224),)
-    ),
-    Family("DINOv2 giant, gated MLP", "vit_giant_patch14_dinov2", (("img_size", 224),)),
-    Family("TIPSv2", "vit_base_patch14_reg1_tipsv2", (("img_size", 224),)),
-    Family("CLIP's image tower", "vit_xsmall_patch16_clip_224"),
-    Family("CLIP with quick GELU", "vit_base_patch32_clip_quickgelu_224"),
-    Family("FlexiViT", "flexivit_small"),
-    Family("RADIO", "vit_base_patch16_radio_v3", (("img_size", 224),)),
-    Family("InternViT", "vit_intern300m_patch14_448"),
-    Family("ViT on a ResNet's stem", "vit_tiny_r_s16_p8_224"),
-    Family("MobileCLIP's ViT", "vit_base_mci_224"),
-    Family("EVA-CLIP", "eva_giant_patch14_clip_224"),
-    Family("EVA-02-CLIP", "eva02_base_patch16_clip_224"),
-    Family("RoPE-ViT, axial", "vit_small_patch16_rope_224"),
-    Family("RoPE-ViT, axial and absolute", "vit_small_patch16_rope_ape_224"),
-    Family("RoPE-ViT, mixed", "vit_small_patch16_rope_mixed_224"),
-    Family(
-        "DINOv3",
-        "vit_small_patch16_dinov3",
-        (("global_pool", "token"), ("img_size", 224)),
-    ),
-    Family(
-        "DINOv3 plus, gated MLP",
-        "vit_small_plus_patch16_dinov3",
-        (("global_pool", "token"), ("img_size", 224)),
-    ),
-    Family(
-        "DINOv3, patches averaged", "vit_small_patch16_dinov3", (("img_size", 224),)
-    ),
-    Family("LingBot", "vit_small_patch16_lingbot", (("img_size", 224),)),
-    Family("Sapiens 2, base", "vit_base_patch16_sapiens2", (("img_size", 224),)),
-    Family("ViT, patches averaged", "vit_wee_patch16_reg1_gap_256"),
-    Family("ViT, patches pooled by attention", "vit_so150m_patch16_reg4_map_256"),
-    Family("RoPE-ViT, patches averaged", "vit_medium_patch16_rope_reg1_gap_256"),
-    Family("SigLIP", "vit_base_patch32_siglip_256"),
-    Family("AIMv2", "aimv2_large_patch14_224"),
-    Family("PE core", "vit_pe_core_tiny_patch16_384"),
-    Family("PE lang and spatial", "vit_pe_spatial_tiny_patch16_512"),
-    Family("EVA", "eva_large_patch14_196"),
-    Family("EVA-02", "eva02_tiny_patch14_336"),
-    Family("BEiT-3", "beit3_base_patch16_224"),
+# Of models that differ only in size the smallest, and arguments of its network.
+AT_224 = {"img_size": 224}
+AS_THEY_COME = (
+    "vit_tiny_patch16_224",
+    "deit_tiny_patch16_224",
+    "deit_tiny_distilled_patch16_224",
+    "deit3_small_patch16_224",
+    "lvvit_s",
+    "vit_xsmall_patch16_clip_224",
+    "vit_base_patch32_clip_quickgelu_224",
+    "flexivit_small",
+    "vit_intern300m_patch14_448",
+    "vit_tiny_r_s16_p8_224",
+    "vit_base_mci_224",
+    "eva_giant_patch14_clip_224",
+    "eva02_base_patch16_clip_224",
+    "vit_small_patch16_rope_224",
+    "vit_small_patch16_rope_ape_224",
+    "vit_small_patch16_rope_mixed_224",
+    "vit_wee_patch16_reg1_gap_256",
+    "vit_so150m_patch16_reg4_map_256",
+    "vit_medium_patch16_rope_reg1_gap_256",
+    "vit_base_patch32_siglip_256",
+    "aimv2_large_patch14_224",
+    "vit_pe_core_tiny_patch16_384",
+    "vit_pe_spatial_tiny_patch16_512",
+    "eva_large_patch14_196",
+    "eva02_tiny_patch14_336",
+    "beit3_base_patch16_224",
 )
+SMALLER = (
+    "vit_small_patch14_dinov2",
+    "vit_small_patch14_reg4_dinov2",
+    "vit_giant_patch14_dinov2",
+    "vit_base_patch14_reg1_tipsv2",
+    "vit_base_patch16_radio_v3",
+    "vit_small_patch16_dinov3",
+    "vit_small_patch16_lingbot",
+    "vit_base_patch16_sapiens2",
+)
+BY_CLASS_TOKEN = ("vit_small_patch16_dinov3", "vit_small_plus_patch16_dinov3")
+FAMILIES: list[tuple[str, dict[str, Any]]] = [
+    *((name, {}) for name in AS_THEY_COME),
+    *((name, AT_224) for name in SMALLER),
+    *((name, {**AT_224, "global_pool": "token"}) for name in BY_CLASS_TOKEN),
+    ("lvvit_s", {"use_aux": False}),
+]
 
 # One of each way to embed, to place, to normalize, to attend and to pool that no test of lowering takes.
 FIRST = (
@@ -146,19 +133,16 @@ def needs(name: str) -> None:
         pytest.skip(f"timm {timm.__version__} does not have it")
 
 
-@pytest.mark.parametrize("family", FAMILIES, ids=lambda family: family.title)
-def test_the_closed_form_counts_what_the_smallest_member_runs(family: Family) -> None:
+@pytest.mark.parametrize(("name", "model_kwargs"), FAMILIES)
+# => test_the_closed_form_counts_what_the_smallest_member_runs
+def test_the_closed_form_counts_what_the_smallest_member_runs(
+    name: str, model_kwargs: dict[str, Any]
+) -> None:
     """On the meta device, where shapes and operators are real and numbers are not."""
-    needs(family.member)
-    (output,) = describe(
-        ModelRequest(family.member, model_kwargs=dict(family.model_kwargs))
-    ).spec.outputs
-    request = ModelRequest(
-        family.member,
-        num_classes=output.channels,
-        model_kwargs=dict(family.model_kwargs),
-    )
-    vit = describe(request)
+    needs(name)
+    request = ModelRequest(name, model_kwargs=model_kwargs)
+    (output,) = describe(request).spec.outputs
+    vit = describe(replace(request, num_classes=output.channels))
     depth = vit.spec.depth
     schedule = manual_schedule(
         vit.spec,
@@ -211,9 +195,7 @@ def test_no_accepted_name_is_lost() -> None:
     accepted = model_list().accepted
     lost = {n: v.reason for n, v in answers.items() if n in accepted and v.spec is None}
     assert lost == {}
-    assert {
-        family.member for family in FAMILIES if not family.model_kwargs
-    } <= answers.keys()
+    assert {*AS_THEY_COME} <= answers.keys()
 
 
 AGAIN = "`python scripts/list_models.py` makes the list anew"

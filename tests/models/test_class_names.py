@@ -9,7 +9,6 @@ import pytest
 import timm
 import torch
 from safetensors.torch import load_file, save_file
-from torch import nn
 
 from exporter.bundled import CIFAR_VIT
 from exporter.core.base.errors import CheckpointError
@@ -21,7 +20,6 @@ from exporter.models.class_names import (
     network_names,
 )
 from exporter.models.identity import (
-    Identity,
     read_identity,
     read_metadata,
     save_weights,
@@ -211,15 +209,6 @@ def test_a_file_that_is_none_has_no_names(tmp_path: Path) -> None:
         assert training_record(tmp_path / name).class_names.names == ()
         assert read_identity(tmp_path / name) is None
         assert read_metadata(tmp_path / name) == {}
-
-
-def test_our_own_files_keep_the_names(tmp_path: Path) -> None:
-    path = tmp_path / "a.safetensors"
-    request = ModelRequest(NAME, model_kwargs=TINY_SHAPE)
-    save_weights(make_model(num_classes=3), identity_of(request, 3, NAMES), path)
-    assert load(ModelRequest("", path)).spec.class_names == NAMES
-    save_weights(nn.Linear(1, 1), Identity("a", "b"), path)
-    assert training_record(path).class_names.names == ()
 
 
 def test_the_names_of_timms_config() -> None:

@@ -1,7 +1,6 @@
 """What decides meaning and pixels has a source in every family; a guess is one line that names what settles it."""
 
 import argparse
-import logging
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -12,7 +11,7 @@ import torch
 from torch import nn
 
 import exporter
-from exporter.core.base.records import GUESS, Preprocessing
+from exporter.core.base.records import GUESS
 from exporter.core.vit.protocol import PrunableViT
 from exporter.models.identity import save_weights
 from exporter.models.networks import identity_of
@@ -158,38 +157,6 @@ def test_a_request_has_a_source_for_each_fact(
     sources = exporter.load_model(make_request(tmp_path)).spec.sources
     assert (sources.network, sources.preprocessing, sources.class_names) == expected
     assert len(guesses(caplog)) == sources.preprocessing.startswith(GUESS)
-
-
-def test_the_arguments_of_a_training_decide(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    def prepared(**arguments: Any) -> Preprocessing:
-        usual = {"model": NAME, "crop_pct": None, "mean": None, "std": None}
-        told = argparse.Namespace(**usual, **arguments)
-        return exporter.load_model(_weights(tmp_path, args=told)).spec.preprocessing
-
-    usual = prepared()
-    assert prepared(interpolation="bilinear", crop_mode="squash") != usual
-    assert (usual.crop_pct, usual.mean) == (0.9, (0.5, 0.5, 0.5))
-    vit = exporter.load_model(_arguments(tmp_path))
-    assert vit.spec.preprocessing.mean == (0.4, 0.4, 0.4)
-    assert vit.spec.preprocessing.std == (0.1, 0.2, 0.3)
-    assert not [
-        record for record in caplog.records if record.levelno >= logging.WARNING
-    ]
-
-
-def test_weights_of_another_name_are_told(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    exporter.load_model(_weights(tmp_path, arch="deit_tiny_patch16_224"))
-    assert (
-        f"was trained as deit_tiny_patch16_224; {NAME} is taken (--model deit_tiny_patch16_224"
-        in caplog.text
-    )
-    caplog.clear()
-    exporter.load_model(_weights(tmp_path, arch=f"{NAME}.augreg_in21k"))
-    assert "was trained as" not in caplog.text
 
 
 def test_the_sources_are_in_the_files(tmp_path: Path) -> None:

@@ -311,6 +311,7 @@ def test_the_other_records_of_scripts(
         deit.spec.sources.preprocessing
         == f"{GUESS}the config of {NAME}; crop_pct by args of the checkpoint"
     )
+    assert loaded({"mean": [0.4]}).spec.preprocessing.mean == (0.4, 0.4, 0.4)
     mae = loaded({"model": "vit_base_patch16", "global_pool": True}, global_pool="avg")
     assert mae.pooling is not None
     share = loaded(

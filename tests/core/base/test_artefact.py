@@ -6,8 +6,6 @@ from itertools import cycle, product
 from pathlib import Path
 
 import pytest
-from hypothesis import example, given
-from hypothesis import strategies as st
 
 import exporter
 from exporter.core.base.artefact import (
@@ -101,34 +99,6 @@ def test_a_torn_file_is_refused_wherever_it_ends(tmp_path: Path) -> None:
             read_lowered(written(tmp_path / "m.onnx", whole[:size]))
 
 
-@given(st.binary(max_size=200))
-@example(b"\x72\x00")
-@example(b"\xff" * 12)
-def test_random_bytes_are_never_ours(tmp_path: Path, content: bytes) -> None:
-    with pytest.raises(ArtefactError):
-        read_lowered(written(tmp_path / "m.onnx", content))
-
-
-@given(
-    st.lists(
-        st.tuples(st.integers(0, 10**6), st.binary(min_size=1, max_size=8)),
-        min_size=1,
-        max_size=3,
-    )
-)
-def test_a_damaged_file_is_read_or_refused(
-    tmp_path: Path, damage: list[tuple[int, bytes]]
-) -> None:
-    content = bytearray(linear_classifier(metadata=to_metadata(PLAIN)))
-    for where, what in damage:
-        at = where % len(content)
-        content[at : at + len(what)] = what
-    try:
-        read_lowered(written(tmp_path / "m.onnx", bytes(content)))
-    except ArtefactError as error:
-        assert "\n" not in str(error)
-
-
 def test_a_pair_is_of_one_model(tmp_path: Path) -> None:
     files = write_folder(tmp_path)
     pair = read_pair(files)
@@ -162,9 +132,3 @@ def test_a_dense_file_of_something_else(
     files.dense.write_bytes(linear_classifier(metadata=to_metadata(other)))
     with pytest.raises(ArtefactError, match=message):
         read_pair(files)
-
-
-def test_a_file_in_its_targets_precision(tmp_path: Path) -> None:
-    made = artefacts(TARGETS["openvino-bf16"]).pruned
-    path = written(tmp_path / "m.onnx", linear_classifier(metadata=to_metadata(made)))
-    assert read_lowered(path).target.name == "openvino-bf16"

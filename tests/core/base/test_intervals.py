@@ -53,13 +53,6 @@ def test_it_holds_the_share_and_lies_within_0_and_1(
     assert mirrored == pytest.approx((1 - high, 1 - low), abs=1e-12)
 
 
-def test_no_hit_is_no_certainty() -> None:
-    low, high = wilson(0, 100)
-    assert low == 0
-    assert high == pytest.approx(0.0370, abs=1e-4)
-    assert wilson(100, 100)[1] == 1
-
-
 @given(st.floats(0, 1), st.floats(0.002, 0.4))
 def test_so_many_images_are_enough_and_one_fewer_is_not(
     rate: float, within: float

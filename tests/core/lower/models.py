@@ -199,10 +199,12 @@ def assert_agrees(
     return report
 
 
-def run(model: onnx.ModelProto, images: np.ndarray) -> dict[str, np.ndarray]:
-    """What ONNX Runtime makes of images."""
+def run(
+    model: onnx.ModelProto, images: np.ndarray, **decisions: np.ndarray
+) -> dict[str, np.ndarray]:
+    """What ONNX Runtime makes of images, and of the decisions that a forced variant takes."""
     with OnnxRuntimeRunner(model.SerializeToString(), name="lowered") as runner:
-        return runner.run({"images": images})
+        return runner.run({"images": images, **decisions})
 
 
 # Every way to choose patches, of a family.

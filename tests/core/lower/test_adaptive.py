@@ -1,39 +1,10 @@
 """Lowered a-STAR: three layouts, each the reference in any batch, and each what it says it is."""
 
-import numpy as np
 import onnx
 import pytest
 
-from exporter.core.lower.instrumented import forced_model, tracing_model
 from exporter.core.prune.ops.onnx_functions import CDF_RETAIN
-from exporter.core.verify.onnxruntime_runner import OnnxRuntimeRunner
 from tests.core.lower.models import a_star, lowered, operators_in
-from tests.vits import varied_images
-
-
-@pytest.mark.ort
-def test_forced_survivors_are_read() -> None:
-    model, images = lowered(a_star()), varied_images(a_star().vit, 3).numpy()
-    with OnnxRuntimeRunner(
-        tracing_model(model).SerializeToString(), name="tracing"
-    ) as runner:
-        traced = runner.run({"images": images})
-    logits = traced.pop("logits")
-    fewer = {
-        name: np.ones_like(value) if name.startswith("count") else value
-        for name, value in traced.items()
-    }
-    with OnnxRuntimeRunner(
-        forced_model(model).SerializeToString(), name="forced"
-    ) as runner:
-        assert (
-            np.abs(runner.run({"images": images, **traced})["logits"] - logits).max()
-            < 1e-5
-        )
-        assert (
-            np.abs(runner.run({"images": images, **fewer})["logits"] - logits).max()
-            > 1e-3
-        )
 
 
 def retention_nodes(model: onnx.ModelProto) -> list[onnx.NodeProto]:

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from exporter.core.base.artefact import Artefact
 from exporter.core.base.errors import ArtefactError
 from exporter.core.base.large_onnx import LEAST_BYTES, save_onnx
-from exporter.core.base.targets import ONNXRUNTIME, TENSORRT
+from exporter.core.base.targets import ONNXRUNTIME, TENSORRT, Target
 from exporter.core.base.tensor_names import keep_name, ranked_name
 from exporter.core.lower.instrumented import (
     forced_model,
@@ -200,40 +200,40 @@ def test_rows_that_something_else_reads_are_refused() -> None:
 
 @pytest.mark.ort
 @pytest.mark.parametrize(
-    "family", ["vit", also("distilled"), also("lvvit"), "eva02, joined, rotary"]
+    ("make", "target"),
+    [
+        (star, ONNXRUNTIME),
+        also(partial(star, "distilled"), ONNXRUNTIME),
+        also(partial(star, "lvvit"), ONNXRUNTIME),
+        (partial(star, "eva02, joined, rotary"), ONNXRUNTIME),
+        (a_star, ONNXRUNTIME),
+        (merging, ONNXRUNTIME),
+        (partial(tome, "distilled"), ONNXRUNTIME),
+        (partial(tome, "distilled"), TENSORRT),
+    ],
 )
-def test_variants_show_and_take_the_survivors(family: str) -> None:
-    pruned = star(family)
-    model, images = lowered(pruned), random_images(pruned.vit, 3)
+def test_variants_show_and_take_the_decisions(
+    make: Callable[[], PrunedViT], target: Target
+) -> None:
+    pruned = make()
+    model, images = lowered(pruned, target), varied_images(pruned.vit, 3)
     with torch.inference_mode():
         trace = pruned.trace(images)
-    results = {
-        "shipped": run(model, images.numpy()),
-        "tracing": run(tracing_model(model), images.numpy()),
-    }
-    np.testing.assert_array_equal(
-        results["shipped"]["logits"], results["tracing"]["logits"]
-    )
-    keeps = {
-        f"keep_{layer:02d}": kept.index.numpy()
-        for layer, kept in trace.decisions.items()
-    }
-    for name, keep in keeps.items():
-        np.testing.assert_array_equal(results["tracing"][name], keep)
-    with OnnxRuntimeRunner(
-        forced_model(model).SerializeToString(), name="forced"
-    ) as runner:
-        assert [info.name for info in runner.inputs] == [
-            "images",
-            "keep_01",
-            "keep_02",
-            "keep_04",
-        ]
-        forced = runner.run({"images": images.numpy(), **keeps})["logits"]
-        other = {name: np.ascontiguousarray(keep[::-1]) for name, keep in keeps.items()}
-        swapped = runner.run({"images": images.numpy(), **other})["logits"]
-    np.testing.assert_allclose(forced, trace.logits.numpy(), atol=1e-4)
-    assert np.abs(swapped - forced).max() > 1e-3  # the inputs are read
+    shown = run(tracing_model(model), images.numpy())
+    logits = run(model, images.numpy())["logits"]
+    np.testing.assert_array_equal(logits, shown.pop("logits"))
+    for layer, made in trace.decisions.items():
+        np.testing.assert_array_equal(shown[keep_name(layer)], made.index.numpy())
+    forced = forced_model(model)
+    names = {value.name for value in forced.graph.input} - {"images"}
+    # Without rotary positions nothing reads who stays of pairs: whom each patch joins says it all.
+    assert names <= shown.keys() and (pruned.scorer.pairs or names == shown.keys())
+    taken = {name: shown[name] for name in names}
+    swapped = {name: np.ascontiguousarray(value[::-1]) for name, value in taken.items()}
+    own = run(forced, images.numpy(), **taken)["logits"]
+    other = run(forced, images.numpy(), **swapped)["logits"]
+    np.testing.assert_allclose(own, trace.logits.numpy(), atol=1e-4)
+    assert np.abs(other - own).max() > 1e-3  # the inputs are read
 
 
 def test_a_dense_model_has_no_variants(tmp_path: Path) -> None:

@@ -1,14 +1,10 @@
 """Embeddings and tokens, from PyTorch to the lowered model and its parity result."""
 
 from collections.abc import Callable
-from pathlib import Path
 
 import numpy as np
 import pytest
-import torch
 
-from exporter.calibration.calibrate import calibrate
-from exporter.calibration.settings import CalibrationSettings
 from exporter.core.base.targets import (
     ONNXRUNTIME,
     ONNXRUNTIME_FP16,
@@ -19,7 +15,7 @@ from exporter.core.base.targets import (
 from exporter.core.base.vocabulary import Method
 from exporter.core.lower.pipeline import lower, lower_each
 from exporter.core.prune.pruned_vit import PrunedViT
-from exporter.core.schedule.plan import keep_everything, manual_schedule, star_schedule
+from exporter.core.schedule.plan import keep_everything, manual_schedule
 from exporter.core.schedule.policy import resolve
 from exporter.core.schedule.prune import Prune
 from exporter.core.verify.comparison import Models, compare
@@ -29,15 +25,12 @@ from exporter.core.verify.record import ParityReport
 from exporter.core.verify.reference import check, reference_runner
 from exporter.core.verify.tolerance import TOLERANCES
 from exporter.core.vit.spec import with_outputs
-from exporter.data.images import list_images
 from exporter.report.parity_words import explain
 from tests.core.lower.models import pruned_of, results_in
 from tests.core.prune.adaptive import RATES
 from tests.exhaustive import also, mark_further
-from tests.rounding import assert_whole_at_rates_of_one
 from tests.vits import (
     cut_vit,
-    make_images,
     make_tower,
     make_vit,
     random_images,
@@ -84,22 +77,6 @@ def test_a_towers_embedding_agrees(
     )
     assert [check.name for check in report.checks][-1] == "embedding_cosine"
     assert "max |Δembedding|" in explain(report)[1]
-
-
-def test_a_tower_is_calibrated_by_acs_and_planned(tmp_path: Path) -> None:
-    tower = make_tower()
-    images = list_images(make_images(tmp_path / "images"))
-    found = calibrate(tower, images, CalibrationSettings(relevance=False))
-    schedule = star_schedule(
-        tower.spec, found.acs.tolist(), 0.5, resolve(Prune("intra", reduce="drop"))
-    )
-    inputs = random_images(tower, 2)
-    with torch.inference_mode():
-        assert PrunedViT(tower, schedule)(inputs).shape == (
-            2,
-            tower.spec.outputs[0].channels,
-        )
-    assert_whole_at_rates_of_one(tower, inputs)
 
 
 @pytest.mark.ort

@@ -7,7 +7,6 @@ import onnx
 import pytest
 import torch
 
-from exporter.core.base.artefact import Artefact, artefact_of
 from exporter.core.base.errors import ModelError
 from exporter.core.base.large_onnx import save_onnx
 from exporter.core.base.records import normalise
@@ -31,30 +30,9 @@ from tests.core.lower.models import (
     lowered,
     operators_in,
     pruned_of,
-    results_in,
     run,
     star,
 )
-from tests.core.prune.adaptive import RATES
-
-
-def test_the_graph_prunes_where_the_schedule_does() -> None:
-    model = lowered(star())
-    operators = operators_in(model)
-    assert operators["TopK"] == len(RATES)
-    assert {node.domain for node in model.graph.node} == {""}
-    assert "GatherElements" not in {
-        n.op_type for n in model.graph.node if "tokens" in n.output[0]
-    }
-    names = results_in(model).keys()
-    assert {
-        "keep_01/rows",
-        "keep_02/rows",
-        "keep_04/rows",
-        "tokens_01",
-        "context_03",
-    } <= names
-    assert "keep_03/rows" not in names
 
 
 def test_the_dense_graph_scores_nothing() -> None:
@@ -89,19 +67,6 @@ def test_uint8_input_holds_the_normalisation() -> None:
     model = lowered(pruned, input_kind=InputKind.UINT8)
     assert model.graph.input[0].type.tensor_type.elem_type == onnx.TensorProto.UINT8
     np.testing.assert_allclose(run(model, pixels)["logits"], expected, atol=1e-4)
-
-
-def test_metadata_says_what_the_file_is() -> None:
-    pruned = star()
-    artefact = artefact_of(lowered(pruned, TENSORRT))
-    expected = Artefact(
-        pruned.vit.spec,
-        pruned.schedule,
-        TENSORRT,
-        weights_sha256=pruned.vit.weights_sha256,
-    )
-    assert artefact == expected
-    assert artefact.method == "star"
 
 
 @pytest.mark.usefixtures("exported_anew")

@@ -21,7 +21,6 @@ from exporter.core.lower.number_formats import INT7, LEAST_SCALE, activations
 from exporter.core.verify.openvino_runner import OpenVinoRunner
 from exporter.core.verify.runners import runner_here
 from exporter.engines.choice import why_not
-from tests.core.lower.graphs import FLOATS, FP16, FP32, kinds_of
 from tests.core.lower.models import (
     a_star,
     constants_in,
@@ -235,21 +234,3 @@ def test_tensorrt_gets_symmetric_pairs_in_standard_operators(family: str) -> Non
     assert weights == pairs  # one of tokens for each product
     # biases stay floats
     assert not [name for name, value in values.items() if value.dtype == np.int32]
-
-
-def test_what_tensorrt_does_not_quantize_is_the_half_precision_graph() -> None:
-    model = for_tensorrt()
-    kinds = kinds_of(model)
-    for node in model.graph.node:
-        floats = {
-            kinds[name]
-            for name in (*node.input, *node.output)
-            if kinds.get(name) in FLOATS
-        }
-        if node.op_type in ("LayerNormalization", "TopK"):
-            assert floats <= {FP32}
-        if node.op_type in ("Softmax", "Gelu") and "class_row" not in node.name:
-            assert floats <= {FP16, FP32}
-    pairs = [node for node in model.graph.node if node.op_type == "DequantizeLinear"]
-    assert {kinds[node.output[0]] for node in pairs} == {FP16}
-    assert {kinds[name] for name in ("images", "logits")} == {FP32}

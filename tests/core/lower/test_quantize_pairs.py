@@ -1,13 +1,10 @@
 """Pairs around the operands of products, the numbers of each format, and what FP8 leaves in higher precision."""
 
-from dataclasses import replace
-
 import ml_dtypes
 import numpy as np
 import onnx
 import onnx_graphsurgeon as gs
 import pytest
-import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
@@ -40,7 +37,6 @@ from tests.core.lower.models import (
     lowered_anew,
     operators_in,
     results_in,
-    run,
     star,
 )
 from tests.core.prune.adaptive import RATES
@@ -233,21 +229,6 @@ def test_the_softmax_has_e4m3_s_whole_range() -> None:
     assert {float(values[node.input[1]]) for node in after} == {
         float(np.float16(1 / E4M3.largest))
     }
-
-
-@pytest.mark.ort
-def test_onnx_s_reference_computes_what_onnx_runtime_does() -> None:
-    """With the rest in fp32. Its rounding depends on the CPU, and moves few images' values over a step of E4M3."""
-    pruned = star()
-    images = random_images(pruned.vit, 16).numpy()
-    model = lowered(pruned, replace(TENSORRT_FP8, passes_after=()), images=images)
-    (reference,) = ReferenceEvaluator(model).run(["logits"], {"images": images})
-    with torch.inference_mode():
-        expected = pruned(torch.from_numpy(images)).numpy()
-    got = run(model, images)["logits"]
-    apart = np.abs(got - np.asarray(reference)).max(axis=1) / expected.std()
-    assert np.quantile(apart, 0.75) < 1e-4 and apart.max() < 0.5, apart
-    assert 1e-2 * expected.std() < np.abs(got - expected).max() < 0.5 * expected.std()
 
 
 @pytest.mark.ort

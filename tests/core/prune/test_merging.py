@@ -1,7 +1,5 @@
 """Merging in the PyTorch reference: what a plain loop computes, whole at rates of 1, with sizes that add up."""
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 import torch
@@ -75,18 +73,3 @@ def plain_loop(
             positions = positions[:, keep]
         tokens = mlp_half(block, tokens)
     return vit.classify(vit.norm(tokens))[0]
-
-
-def test_merging_keeps_whom_dropping_keeps_in_the_first_layer_and_answers_otherwise() -> (
-    None
-):
-    vit = make_vit()
-    merged, images = merging(vit), random_images(vit, 2)
-    dropped = PrunedViT(vit, replace(merged.schedule, reduce="drop"), inter_of(vit))
-    with torch.inference_mode():
-        one, other = merged.trace(images), dropped.trace(images)
-    assert torch.equal(one.decisions[1].index, other.decisions[1].index)
-    assert not torch.allclose(one.logits, other.logits)
-    assert other.gap == {}
-    assert other.decisions[1].into is None
-    assert one.gap[2].shape == one.score[2].shape

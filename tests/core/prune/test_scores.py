@@ -1,7 +1,6 @@
 """Scores and their factors."""
 
 import math
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -31,8 +30,8 @@ from exporter.core.schedule.policy import resolve
 from exporter.core.schedule.prune import Prune
 from exporter.core.vit.parts import AttentionPooling
 from exporter.core.vit.protocol import PrunableViT
-from tests.core.prune.adaptive import LAYOUTS, decided, make_adaptive
-from tests.vits import make_vit, random_images, varied_images
+from tests.core.prune.adaptive import decided
+from tests.vits import make_vit, random_images
 
 ALPHA = st.floats(0.05, 0.95)
 
@@ -104,14 +103,6 @@ def test_zeros_stay_finite_and_rank_last() -> None:
     )
     assert torch.isfinite(scores).all()
     assert scores[0].argmax() == 2
-
-
-@pytest.mark.parametrize("prefix", [1, 2, 5])
-def test_intra_is_the_class_tokens_attention_of_the_patches(prefix: int) -> None:
-    row = torch.randn(2, 3, prefix + 6)
-    expected = row.softmax(-1).mean(1)[:, prefix:]
-    torch.testing.assert_close(intra_score(row, prefix), expected)
-    assert intra_score(row.half(), prefix).dtype == torch.float32
 
 
 def test_where_two_tokens_classify_their_rows_count_alike() -> None:
@@ -230,56 +221,9 @@ def test_the_attention_received_is_that_of_all_tokens_and_excludes_prefix_tokens
         torch.testing.assert_close(scored(vit, "received", grid, stride), expected)
 
 
-def test_the_probe_of_the_last_tokens_is_the_poolings_own_attention() -> None:
-    vit = vit_with("probe")
-    grid = grid_of(vit)
-    assert isinstance(vit.pooling, AttentionPooling)
-    with torch.inference_mode():
-        after, seen = grid.attention(vit.blocks[1])
-        logits = vit.pooling.probe(vit.norm(after.values))
-        got = FACTOR_SCORES["probe"](Layer(vit, after, seen, 1))
-    torch.testing.assert_close(got, logits.softmax(-1).mean(1))
-    torch.testing.assert_close(got.sum(-1), torch.ones(3))
-
-
 def test_a_model_that_pools_otherwise_has_no_probe() -> None:
     with pytest.raises(TypeError, match="no pooling by attention"):
         scored(make_vit("pooled"), "probe", grid_of(make_vit("pooled")))
-
-
-def cases() -> Iterator[tuple[str, str]]:
-    for scorer in ("received", "similarity", "fused"):
-        yield "pooled", scorer
-        yield "eva02, pooled", scorer
-    yield "vit", "fused"
-    yield "pooled by attention", "probe"
-    yield "pe, pooled by attention", "probe"
-
-
-@pytest.mark.parametrize(("family", "scorer"), list(cases()))
-def test_layouts_agree(family: str, scorer: str) -> None:
-    vit = make_vit(family)
-    images = varied_images(vit, 4)
-    with torch.inference_mode():
-        traces = [
-            make_adaptive(vit, layout, scorer).trace(images) for layout in LAYOUTS
-        ]
-    for trace in traces[1:]:
-        torch.testing.assert_close(trace.logits, traces[0].logits, rtol=1e-4, atol=1e-4)
-        for layer, decision in trace.decisions.items():
-            count = decision.count
-            other = traces[0].decisions[layer].count
-            assert count is not None and other is not None and torch.equal(count, other)
-    # the others reach the most that a layer keeps of these images
-    if scorer == "received":
-        counts = torch.stack(
-            [
-                made.count
-                for made in traces[0].decisions.values()
-                if made.count is not None
-            ]
-        )
-        assert counts.unique(dim=1).shape[1] > 1
 
 
 def test_merging_keeps_the_mean_over_all_patches() -> None:
@@ -300,3 +244,23 @@ def test_merging_keeps_the_mean_over_all_patches() -> None:
         dropped = vit.pooling(merged.values, torch.ones_like(merged.sizes))
     torch.testing.assert_close(pooled, grid.values.mean(1))
     assert not torch.allclose(dropped, grid.values.mean(1), atol=1e-3)
+
+
+@pytest.mark.parametrize("prefix", [1, 2, 5])
+def test_intra_is_the_class_tokens_attention_of_the_patches(prefix: int) -> None:
+    row = torch.randn(2, 3, prefix + 6)
+    expected = row.softmax(-1).mean(1)[:, prefix:]
+    torch.testing.assert_close(intra_score(row, prefix), expected)
+    assert intra_score(row.half(), prefix).dtype == torch.float32
+
+
+def test_the_probe_of_the_last_tokens_is_the_poolings_own_attention() -> None:
+    vit = vit_with("probe")
+    grid = grid_of(vit)
+    assert isinstance(vit.pooling, AttentionPooling)
+    with torch.inference_mode():
+        after, seen = grid.attention(vit.blocks[1])
+        logits = vit.pooling.probe(vit.norm(after.values))
+        got = FACTOR_SCORES["probe"](Layer(vit, after, seen, 1))
+    torch.testing.assert_close(got, logits.softmax(-1).mean(1))
+    torch.testing.assert_close(got.sum(-1), torch.ones(3))

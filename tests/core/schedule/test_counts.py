@@ -3,28 +3,10 @@
 from fractions import Fraction
 from math import ceil
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from exporter.core.schedule.counts import joined_patches, keep_count
-
-
-@pytest.mark.parametrize(
-    ("rate", "patches", "kept"),
-    [
-        (0.7, 196, 138),
-        (0.5, 196, 98),
-        (0.7, 10, 7),
-        (0.1, 10, 1),
-        (1e-9, 196, 1),
-        (1.0, 196, 196),
-        (0.6, 10, 6),
-    ],
-)
-def test_by_hand(rate: float, patches: int, kept: int) -> None:
-    """0.7 · 10 is more than 7 in float32, and 7 are kept."""
-    assert keep_count(rate, patches) == kept
 
 
 @given(st.integers(1, 100), st.integers(1, 1000))

@@ -19,11 +19,9 @@ from exporter.core.schedule.methods import (
     MERGE_WEIGHTED,
     METHODS,
     PAIRS,
-    PROBE,
     RECEIVED,
     REDUCTIONS,
     SCORERS,
-    SIMILARITY,
     check_choices,
     check_factor,
     default_reduction,
@@ -37,18 +35,6 @@ from tests.vits import make_vit
 
 def test_each_scorer_can_be_pickled_with_the_model_that_keeps_it() -> None:
     assert pickle.loads(pickle.dumps(SCORERS)) == SCORERS
-
-
-def test_their_multiply_adds() -> None:
-    """48 channels, 3 heads, 17 tokens."""
-    spec = make_vit("distilled").spec
-    assert [each.macs(spec, 17, 1) for each in (CLASS, RECEIVED, SIMILARITY)] == [
-        2 * 17 * 48,
-        17 * 17 * 48,
-        15 * 16,
-    ]
-    assert RECEIVED.macs(spec, 17, 4) == 5 * 17 * 48
-    assert PROBE.macs(make_vit("pooled by attention").spec, 16, 1) == 3 * 16 * 48
 
 
 @pytest.mark.parametrize(

@@ -75,16 +75,6 @@ def test_rounded_counts_fit_and_say_so(tiny_vit: PrunableViT) -> None:
     check_fits(schedule, tiny_vit.spec)
 
 
-def test_tome_merges_the_same_number_in_every_layer(tiny_vit: PrunableViT) -> None:
-    schedule = shape_schedule(tiny_vit.spec, 0.5, resolve(TOME))
-    assert schedule.keep == (13, 10, 7, 4)  # r = 0.5 · 16 / (0.5 · 4 + 0.5)
-    assert schedule.method == Method.TOME
-    assert schedule.scorer == "pairs"
-    assert schedule.reduce == "merge-weighted"
-    assert (schedule.rho, schedule.acs, schedule.inter_sha256) == (0.5, None, "")
-    check_fits(schedule, tiny_vit.spec)
-
-
 def test_tome_passes_over_a_layer_without_attention() -> None:
     assert shape_schedule(cut_vit().spec, 0.5, resolve(TOME)).keep == (13, 13, 10, 7, 4)
 

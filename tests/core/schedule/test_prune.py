@@ -58,12 +58,6 @@ def test_rho_rates_and_a_schedule(tiny_vit: PrunableViT, tmp_path: Path) -> None
     assert schedule_of(resolve(Prune(schedule=tmp_path / "s.json")), spec) == given
 
 
-def test_a_share_of_the_macs(tiny_vit: PrunableViT) -> None:
-    spec = tiny_vit.spec.as_it_came
-    schedule = schedule_of(resolve(intra(mac_reduction=0.3)), spec, acs=ACS)
-    assert pruned_macs(spec, schedule.keep).total <= 0.7 * dense_macs(spec).total
-
-
 def test_a_number_scales_rates_and_a_schedule(tiny_vit: PrunableViT) -> None:
     rates, spec = {2: 0.8, 4: 0.6}, tiny_vit.spec.as_it_came
     for shape, given in (

@@ -9,9 +9,7 @@ import pytest
 
 from exporter.core.base.canonical_json import from_json, to_json
 from exporter.core.base.errors import ParityError
-from exporter.core.verify.comparison import Models, compare
-from exporter.core.verify.onnxruntime_runner import OnnxRuntimeRunner
-from exporter.core.verify.record import Check, ParityReport
+from exporter.core.verify.record import ParityReport
 from exporter.core.verify.runner import TensorInfo
 from exporter.report.parity_words import explain
 from tests.core.verify.models import (
@@ -25,7 +23,6 @@ from tests.core.verify.models import (
     with_outputs,
 )
 from tests.fakes import NumpyRunner
-from tests.tiny_onnx import pruned_classifier
 
 
 def test_a_dynamic_size_fits_every_size() -> None:
@@ -238,42 +235,3 @@ def test_the_words_tell_arithmetic_from_decisions() -> None:
     assert "keeps the same patches in every layer" in passed[2]
     assert len(passed) == 3 + len(report.checks)
     assert all(line.startswith("pass ") for line in passed[3:])
-
-
-def test_nothing_measured_is_said() -> None:
-    report = compared(pruned_family(), images(4))
-    outputs = tuple(
-        replace(output, max_abs_diff=None, max_abs_diff_forced=None)
-        for output in report.outputs
-    )
-    nothing = replace(
-        report,
-        outputs=outputs,
-        layers=(),
-        checks=(Check("top1", None, ">=", 1.0, False),),
-    )
-    lines = explain(nothing)
-    assert "max |Δlogit| nothing measured without a flip, logit" in lines[1]
-    assert lines[2:] == ["FAIL top1: nothing measured >= 1"]
-
-
-@pytest.mark.ort
-def test_the_whole_way_on_onnx_runtime() -> None:
-    def runner(variant: str) -> OnnxRuntimeRunner:
-        return OnnxRuntimeRunner(
-            pruned_classifier(variant), name=variant or "shipped", threads=1
-        )
-
-    def against(batches: list[Array]) -> ParityReport:
-        models = Models(
-            pruned_family().reference, runner(""), runner("tracing"), runner("forced")
-        )
-        return compare(models, batches, FP32)
-
-    report = against([images(5), images(2, seed=1)])
-    assert report.passed, explain(report)
-    assert (report.images, report.kept_set_overlap) == (7, 1)
-    # Every patch ties with every other: ONNX keeps the lower positions, as the reference does.
-    tied = images(3)
-    tied[:, :2] = 0.5
-    assert against([tied]).flipped_images == 0

@@ -48,10 +48,6 @@ def test_padding_is_nobody_and_stays_so() -> None:
     ]
 
 
-def test_nothing_was_pruned() -> None:
-    assert positions_by_layer({"logits": np.zeros((1, 2))}, np.arange(4)) == {}
-
-
 SCORES = np.log(np.array([[0.4, 0.3, 0.2, 0.1]], np.float32))
 
 
@@ -60,20 +56,6 @@ def layer(kept: list[int], other: list[int]) -> LayerResult:
     reference = {"keep_03": np.array([kept]), "score_03": SCORES}
     (result,) = compare_layers([3], reference, {"keep_03": np.array([other])}, {})
     return result
-
-
-def test_the_same_sets() -> None:
-    result = layer([0, 1], [0, 1])
-    assert result.layer == 3
-    assert result.patches.tolist() == [4]
-    assert result.kept.tolist() == [2]
-    assert result.overlap.tolist() == [1.0]
-    assert (
-        not result.differs.any()
-        and not result.flipped.any()
-        and not result.malformed.any()
-    )
-    assert np.isnan(result.margin).all()
 
 
 def test_a_flip_lies_as_far_from_the_cut_as_its_farthest_patch() -> None:
@@ -268,12 +250,6 @@ def test_where_every_image_merges_otherwise_forced_decisions_are_judged() -> Non
     )
     details = {check.name: check.detail for check in report.checks}
     assert details["logits"] == "every image flips: with forced decisions"
-
-
-def test_a_wrong_merge_fails_and_is_named() -> None:
-    report = compared(merging_family(rejoin_one))
-    assert failing(report) == ["merges"]
-    assert_one_image_merges_otherwise(report)
 
 
 def assert_one_image_merges_otherwise(report: ParityReport) -> None:

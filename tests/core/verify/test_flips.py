@@ -52,41 +52,6 @@ def test_a_flip_is_forgiven_only_near_the_cut(margin: float, passes: bool) -> No
     assert report.passed is passes
 
 
-def test_a_flip_leaves_the_other_images_and_the_forced_indices_to_the_arithmetic() -> (
-    None
-):
-    report = compared(pruned_family(swap_at_the_cut), cut_at(0.0)(0))
-    assert report.outputs[0].max_abs_diff == 0.0
-    assert report.outputs[0].max_abs_diff_forced == 0.0
-    assert next(
-        check.detail for check in report.checks if check.name == "logits"
-    ).startswith("5 of 6")
-
-
-def test_where_every_image_flips_the_logits_are_those_of_forced_indices() -> None:
-    report = compared(pruned_family(swap_at_the_cut), cut_at(0.0)(0)[:1])
-    (logits,) = report.outputs
-    assert logits.max_abs_diff is None
-    assert logits.max_abs_diff_forced == 0.0
-    assert logits.agreement.value is None
-    assert not set(failing(report)) & {"logits", "forced_logits", "top1"}
-    assert report.outputs[0].agreement_all.value is not None
-
-
-def test_only_the_first_flipped_layer_of_an_image_counts() -> None:
-    batch = cut_at(0.0)(0)
-    report = compared(pruned_family(swap_at_the_cut), batch)
-    first, second = report.layers
-    assert first.flipped_images == 1
-    assert first.differing_images == 1
-    assert first.largest_flip_margin == 0.0
-    assert (second.flipped_images, second.largest_flip_margin) == (0, None)
-    assert first.kept_set_overlap == pytest.approx((5 + 9 / 11) / 6)
-    assert report.kept_set_overlap == min(
-        first.kept_set_overlap, second.kept_set_overlap
-    )
-
-
 def test_a_score_of_minus_infinity_has_a_finite_margin() -> None:
     score = np.array([[0.0, -np.inf, -np.inf]], np.float32)
     reference = {"score_01": score, "keep_01": np.array([[0, 1]])}
@@ -115,17 +80,6 @@ def test_a_reference_that_contradicts_itself_is_refused(
     )
     with pytest.raises(ParityError, match="need those of the best score_02"):
         compared(family)
-
-
-def test_scores_of_another_layer_are_no_scores_of_this_one() -> None:
-    reference = {
-        "score_01": np.array([[2.0, 1.0]], np.float32),
-        "keep_01": np.array([[0]]),
-        "score_02": np.array([[2.0, 1.0]], np.float32),
-        "keep_02": np.array([[0]]),
-    }
-    with pytest.raises(ParityError, match="need those of the best score_02"):
-        compare_layers([1, 2], reference, reference, {})
 
 
 def adaptive(

@@ -75,14 +75,6 @@ def test_a_wrong_feed_is_one_line(change: dict[str, Any], message: str) -> None:
     assert "\n" not in str(caught.value)
 
 
-def test_a_missing_input_is_named() -> None:
-    with (
-        runner() as model,
-        pytest.raises(UserError, match=r"got keep_02 \| need images, keep_02"),
-    ):
-        model.run({"keep_02": feed()["keep_02"]})
-
-
 @pytest.mark.parametrize(
     ("results", "message"),
     [

@@ -61,13 +61,3 @@ def test_a_module_in_training_mode_is_refused() -> None:
     module.head.train()
     with pytest.raises(ModelError, match="training mode"):
         TorchRunner(module, INPUTS, OUTPUTS)
-
-
-def test_a_plain_function_runs_too() -> None:
-    with TorchRunner(
-        lambda feed: {"logits": feed["images"][:, :2]}, INPUTS, OUTPUTS
-    ) as runner:
-        assert runner.run({"images": np.ones((1, 3), np.float32)})["logits"].shape == (
-            1,
-            2,
-        )

@@ -2,7 +2,6 @@
 
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -10,7 +9,7 @@ from torch import nn
 from exporter.core.base.errors import ModelError
 from exporter.core.prune.pruned_vit import PrunedViT
 from exporter.core.schedule.macs import dense_macs, pruned_macs
-from exporter.core.schedule.plan import manual_schedule, star_schedule
+from exporter.core.schedule.plan import manual_schedule
 from exporter.core.schedule.policy import resolve
 from exporter.core.schedule.prune import Prune
 from exporter.core.vit.lvvit import LvVit, LvVitAdapter
@@ -61,6 +60,7 @@ def test_alpha_and_preprocessing_are_the_papers() -> None:
     small_spec = describe(small("lvvit_s")).spec
     medium_spec = describe(small("lvvit_m")).spec
     assert small_spec.default_alpha == medium_spec.default_alpha == 0.3
+    assert make_vit("deit").spec.default_alpha == 0.15
     assert small_spec.preprocessing.crop_pct == 0.9
     assert medium_spec.preprocessing.crop_pct == 1.0
     assert all(
@@ -68,20 +68,6 @@ def test_alpha_and_preprocessing_are_the_papers() -> None:
         for norm in describe(small("lvvit_s")).model.modules()
         if type(norm) is nn.LayerNorm
     )
-
-
-def test_alpha_is_the_models_where_the_user_gives_none() -> None:
-    lvvit, deit = describe(small("lvvit_s", depth=2)).spec, make_vit("deit").spec
-    acs = [0.1, 0.9]
-    assert (
-        star_schedule(
-            deit, np.linspace(0, 1, deit.depth).tolist(), 0.7, resolve(Prune())
-        ).alpha
-        == 0.15
-    )
-    assert star_schedule(lvvit, acs, 0.7, resolve(Prune(alpha=0.5))).alpha == 0.5
-    schedule = star_schedule(lvvit, acs, 0.7, resolve(Prune()))
-    assert (schedule.alpha, schedule.keep) == (0.3, (196, 138))
 
 
 def test_the_auxiliary_head_reads_the_patches_that_are_left() -> None:

@@ -11,7 +11,6 @@ from timm.models.eva import Eva
 from exporter.core.vit.parts import AttentionPooling, MaxPooling, MeanPooling, Pooling
 from exporter.core.vit.protocol import attention_half, mlp_half, whole_block
 from exporter.models.registry import adapt
-from tests.multiply_adds import counted
 from tests.rounding import assert_as_accurate
 from tests.vits import POOLED, make_model, make_vit
 
@@ -96,17 +95,3 @@ def test_the_probe_is_the_attention_of_the_query(kwargs: dict[str, bool]) -> Non
         expected = (query @ key.transpose(-2, -1) * attention.scale)[:, :, 0]
         got = AttentionPooling(0, attention).probe(tokens)
     torch.testing.assert_close(got, expected, rtol=1e-4, atol=1e-5)
-
-
-def test_the_multiply_adds_of_attention_are_counted_in_closed_form() -> None:
-    vit = make_vit("pooled by attention")
-    pooling = vit.pooling
-    assert isinstance(pooling, AttentionPooling)
-    tokens = torch.randn(2, vit.spec.num_prefix_tokens + 17, vit.spec.dim)
-    pooling.attention.fused_attn = False
-    of_one = counted(lambda: vit.model.pool(tokens)) // len(tokens)  # type: ignore[operator]
-    assert of_one == pooling.macs + tokens.shape[1] * pooling.token_macs
-    assert (
-        vit.spec.probe_rows == 3
-        and MeanPooling(0).macs == MeanPooling(0).token_macs == 0
-    )

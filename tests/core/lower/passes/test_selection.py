@@ -20,7 +20,6 @@ from exporter.core.prune.ops.selection import keep_top_k, take_tokens
 from tests.core.lower.graphs import (
     RNG,
     applied,
-    artefact,
     graph_of,
     noise,
     operators,
@@ -67,9 +66,6 @@ def test_ties_go_to_the_lower_position_and_survivors_ascend(
     np.testing.assert_array_equal(
         results["taken"], take_tokens(tokens, keep, prefix).numpy()
     )
-
-
-OF = artefact(1)  # one prefix token
 
 
 WEIGHTS = {

@@ -185,17 +185,6 @@ def test_of_equal_cosines_the_lower_position_stays_and_is_joined(case: Pairing) 
             np.testing.assert_array_equal(got[image], part)
 
 
-def test_the_order_is_that_of_tome() -> None:
-    """What stays of the first set, then the second set: the next layer alternates between these neighbours."""
-    key = torch.tensor([[0.0, 1], [1, 0], [1, 0.1], [0, 1], [-1, 0], [1, 1]]).reshape(
-        1, 1, 6, 2
-    )
-    index, into, _, _ = pair_tokens(key, None, 4, 1)
-    # the class token, then patches 0 to 4; patch 1 resembles patch 0 most
-    assert index.tolist() == [[3, 0, 2, 4]]
-    assert into.tolist() == [[1, 1, 2, 0, 3]]
-
-
 def test_patches_that_others_join_score_above_any_that_may_join() -> None:
     """Also above the largest and most unlike ones: each of two opposite tokens stands for a thousand patches."""
     key = torch.tensor([1.0, -1.0] * 4).view(1, 1, 8, 1)

@@ -80,18 +80,6 @@ def test_the_padded_forms_keep_what_the_reference_keeps(
                 )
 
 
-@pytest.mark.ort
-def test_the_width_follows_the_batch() -> None:
-    with OnnxRuntimeRunner(
-        model_of(0.5).SerializeToString(), name="function"
-    ) as runner:
-        for rows, width in (([[8, 1, 1, 1]], 1), ([[8, 1, 1, 1], [1, 1, 1, 1]], 2)):
-            score = np.array(rows, np.float32)
-            got = runner.run({"score": score, "valid_count": np.full(len(score), 4)})
-            assert got["keep_index"].shape == (len(rows), width)
-            assert got["width"] == width
-
-
 def test_the_unit_of_mass_is_the_references_in_float32() -> None:
     counts = np.arange(1, 4097)
     in_float = np.floor(np.float32(2**24) / counts.astype(np.float32))
