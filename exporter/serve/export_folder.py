@@ -18,11 +18,10 @@ from exporter.core.base.canonical_json import read_json
 from exporter.core.base.errors import (
     ArtefactError,
     OutputError,
-    UserError,
     as_written,
     reason_of,
 )
-from exporter.core.base.files import path_of, regular, sha256_of, written_beside
+from exporter.core.base.files import regular, sha256_of, written_beside
 from exporter.core.base.npz import read_arrays
 from exporter.core.base.records import Pair
 from exporter.core.base.targets import Target
@@ -75,27 +74,15 @@ def read_folder(folder: Path) -> ExportFolder:
 
     The checksums are its border: a file whose bytes are those of its line is as star-export wrote it.
     """
-    _check_report(folder)
-    sums = verify_checksums(folder)
+    if not (folder / REPORT).is_file():
+        got = f"no {REPORT} in it" if folder.is_dir() else "no folder"
+        raise ArtefactError(folder, got, AN_EXPORT)
+    verify_checksums(folder)
     with as_written(folder / REPORT):
         files = read_json(folder / REPORT)["files"]
         # Only the file name is used, so a report cannot point outside the folder.
         paths = Pair(*(folder / Path(files[role]).name for role in ("dense", "pruned")))
-    for name in (REPORT, REFERENCE, paths.dense.name, paths.pruned.name):
-        if name not in sums:
-            raise ArtefactError(folder / CHECKSUMS, f"no line for {name}", AN_EXPORT)
     return ExportFolder(folder, read_pair(paths))
-
-
-def _check_report(folder: Path) -> None:
-    """Raise ArtefactError where a folder has no report, or may not be entered."""
-    try:
-        got = f"no {REPORT} in it" if folder.is_dir() else "no folder"
-        if (folder / REPORT).is_file():
-            return
-    except OSError as error:
-        got = reason_of(error)
-    raise ArtefactError(folder, got, AN_EXPORT)
 
 
 def raw_images_in(folder: Path) -> Iterator[tuple[Path, int]]:
@@ -128,11 +115,7 @@ def add_raw_images(images: Array, batches: Iterable[int], folder: Path) -> None:
 
 def save_checksums(folder: Path, names: Iterable[str]) -> None:
     """Write `SHA256SUMS` over the named files."""
-    expected = "the file just written: does another command write here?"
-    lines = [
-        f"{_digest(folder / name, OutputError, expected)}  {name}\n"
-        for name in sorted(names)
-    ]
+    lines = [f"{sha256_of(folder / name)}  {name}\n" for name in sorted(names)]
     with written_beside(folder / CHECKSUMS) as partial:
         partial.write_text("".join(lines), encoding="utf-8")
 
@@ -164,52 +147,33 @@ def _is_of_engine(name: str) -> bool:
 def read_checksums(folder: Path) -> dict[str, str]:
     """Read `SHA256SUMS`; return the digests by name. The files themselves are not looked at."""
     path = folder / CHECKSUMS
-    try:
+    with as_written(path, "the list"):
         lines = regular(path).read_text(encoding="utf-8").splitlines()
         sums = {
             name: digest for digest, name in (line.split("  ", 1) for line in lines)
         }
-        for name in sums:
-            path_of(str(folder.absolute() / name))
-    except (OSError, ValueError) as error:
-        raise ArtefactError(
-            path, reason_of(error), "a list that star-export compile wrote"
-        ) from None
-    if not sums:
-        raise ArtefactError(
-            path, "an empty list", "a list that star-export compile wrote"
-        )
-    if any(Path(name).is_absolute() or ".." in Path(name).parts for name in sums):
-        raise ArtefactError(
-            path, "a file outside the folder", "only files of the folder"
-        )
+        if not sums:
+            raise ValueError("an empty list")
+        if any(Path(name).is_absolute() or ".." in Path(name).parts for name in sums):
+            raise ValueError("a file outside the folder")
     return sums
 
 
-def verify_checksums(folder: Path) -> dict[str, str]:
-    """Verify every file against `SHA256SUMS`; return the digests by name.
+def verify_checksums(folder: Path) -> None:
+    """Verify every file against `SHA256SUMS`.
 
     Engines are left to their manifests, which are read where one is used: it may be built again.
     """
-    sums = read_checksums(folder)
-    for name, expected in sums.items():
+    for name, expected in read_checksums(folder).items():
         if _is_of_engine(name):
             continue
         file = folder / name
         if not file.is_file():
             raise ArtefactError(file, "no such file", f"the one that {CHECKSUMS} lists")
-        got = _digest(file, ArtefactError, "a file that can be read")
+        got = sha256_of(file)
         if got != expected:
             listed = f"{expected[:12]}… of {CHECKSUMS}"
             raise ArtefactError(file, f"sha256 {got[:12]}…", listed, "copy it again")
-    return sums
-
-
-def _digest(path: Path, kind: type[UserError], expected: str) -> str:
-    try:
-        return sha256_of(path)
-    except OSError as error:
-        raise kind(str(path), reason_of(error), expected) from None
 
 
 def finish_folder(

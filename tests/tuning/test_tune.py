@@ -38,7 +38,7 @@ from exporter.models.identity import save_weights
 from exporter.models.networks import identity_of
 from exporter.models.registry import load
 from exporter.report import words
-from exporter.serve.export_folder import verify_checksums
+from exporter.serve.export_folder import read_checksums, verify_checksums
 from exporter.training.pruned_checkpoint import pruning_records
 from exporter.tuning import book
 from exporter.tuning import search as search_module
@@ -507,7 +507,8 @@ def test_a_choice_that_prunes_nothing_is_one_file_also_in_the_folder_of_an_earli
         "SHA256SUMS",
         "notes.txt",
     }
-    assert verify_checksums(path.parent).keys() == {path.name}
+    verify_checksums(path.parent)
+    assert read_checksums(path.parent).keys() == {path.name}
     assert read_lowered(path).target.name == "onnxruntime-int8"
     assert "prune" not in read_recipe(tmp_path / "tune.toml")
 
