@@ -30,7 +30,6 @@ from exporter.report.parity_words import explain
 if TYPE_CHECKING:
     from exporter.core.base.artefact import Artefact
     from exporter.core.vit.protocol import PrunableViT
-    from exporter.jobs.network import Network
 
 EXAMPLES = (
     "star-export check build/digits",
@@ -124,7 +123,7 @@ def _compare_file(arguments: argparse.Namespace) -> int:
     return 0 if report.passed else 1
 
 
-def _require_same(artefact: "Artefact", network: "Network", file: str) -> "PrunableViT":
+def _require_same(artefact: "Artefact", network: Network, file: str) -> "PrunableViT":
     """Return the model of a recipe; ArtefactError unless a file has its weights and its preprocessing."""
     if artefact.refit_of:
         got = "a model with refitted weights"

@@ -37,7 +37,6 @@ from exporter.models.identity import weights_file
 
 if TYPE_CHECKING:
     from exporter.jobs.depth import Applied, Chosen, Found
-    from exporter.jobs.network import Network
 
 CHOOSE = (
     "star-export depth choose --model digits_vit --images train/ --eval-images val/ --units 4 --out c.safetensors",
@@ -171,7 +170,7 @@ def _chosen(arguments: argparse.Namespace, choice: ChoiceSettings) -> "Chosen":
     return choose_to(network, choice, training, out, samples=samples)
 
 
-def _network(arguments: argparse.Namespace, stages: Stages = SILENT) -> "Network":
+def _network(arguments: argparse.Namespace, stages: Stages = SILENT) -> Network:
     recipe = recipe_of(arguments)
     Network.of(recipe).check_model()
     from exporter.jobs.opened import open_recipe

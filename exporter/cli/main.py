@@ -120,11 +120,11 @@ def _run(argv: Sequence[str] | None) -> int:
     if unknown:
         from exporter.cli.flags import recipe_key
 
-        key = arguments.parser.longer_flags(unknown[0])
-        if key := key or recipe_key(unknown[0], arguments):
-            raise RecipeError(unknown[0], "no flag of this verb", key)
         nearest = arguments.parser.nearest_flags(unknown[0])
-        arguments.parser.error(f"unrecognized arguments: {' '.join(unknown)}{nearest}")
+        if key := recipe_key(unknown[0], arguments):
+            raise RecipeError(unknown[0], "no flag of this verb", key, nearest)
+        parts = (f"unrecognized arguments: {' '.join(unknown)}", nearest)
+        arguments.parser.error(" | ".join(filter(None, parts)))
     _log(quiet=arguments.quiet, verbose=arguments.verbose)
     from exporter.core.base.machine import within_quota
 
@@ -273,7 +273,6 @@ def complete(parser: argparse.ArgumentParser) -> None:
 @contextmanager
 def checked_streams() -> Iterator[None]:
     """Print characters that a stream cannot encode as escapes, and write all of stdout before the command ends."""
-    _open_closed()
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
@@ -285,13 +284,6 @@ def checked_streams() -> Iterator[None]:
     except OSError:
         _check_stdout()
         raise
-
-
-def _open_closed() -> None:
-    """Open what the shell closed, e.g. by `>&-`, to nowhere: else the next file that is opened takes its number."""
-    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
-        if getattr(sys, name) is None:  # the lowest number that is free is its own
-            setattr(sys, name, open(os.devnull, mode, encoding="utf-8"))  # noqa: SIM115, PTH123
 
 
 def _check_stdout() -> None:

@@ -86,21 +86,14 @@ class Parser(argparse.ArgumentParser):
         """Print a usage error as one line, and exit with 2."""
         self.exit(2, f"error: {message} | see {self.prog} --help\n")
 
-    def longer_flags(self, word: str) -> str:
-        """Return the flags that have all parts of a word: of `--max-images`, `--max-eval-images`; "" for none."""
-        parts = set(word.partition("=")[0].removeprefix("--").split("-"))
-        flags = (flag for flag in self._option_string_actions if flag.startswith("--"))
-        longer = [flag for flag in flags if parts < set(flag[2:].split("-"))]
-        return " or ".join(longer) if len(parts) > 1 else ""
-
     def nearest_flags(self, word: str) -> str:
-        """Return which flags a word may have meant, as the end of a line; "" for none."""
+        """Return which flags a word may have meant, in words; "" for none."""
         flags = [flag for flag in self._option_string_actions if flag.startswith("--")]
         names = [flag.removeprefix("--") for flag in flags]
         name = word.partition("=")[0].removeprefix("--")
         longer = [known for known in names if name and known.startswith(name)]
         nearest = [f"--{known}" for known in longer or get_close_matches(name, names)]
-        return f" | nearest: {', '.join(nearest)}" if nearest else ""
+        return f"nearest: {', '.join(nearest)}" if nearest else ""
 
     def _needed(self) -> Iterator[str]:
         """Yield the positional arguments and the flags without which the command is refused."""

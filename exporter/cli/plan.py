@@ -5,10 +5,11 @@ list with one ACS value per layer; the others need neither.
 """
 
 import argparse
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
+
+import msgspec
 
 from exporter.calibration.record import warn_of_few_images
 from exporter.cli.flags import (
@@ -156,15 +157,8 @@ def _check_sources(policy: Policy, calibration: Path | None, acs: Path | None) -
 
 
 def _read_acs(path: Path) -> list[float]:
-    expected = "a JSON list with one number per layer"
     try:
-        values = read_json(path)
+        return msgspec.convert(read_json(path), list[float])
     except (OSError, ValueError) as error:
+        expected = "a JSON list with one number per layer"
         raise ArtefactError(path, reason_of(error), expected) from None
-    is_list = isinstance(values, list) and all(
-        type(value) in (int, float) for value in values
-    )
-    # JSON has integers that no float holds.
-    if not is_list or any(abs(value) > sys.float_info.max for value in values):
-        raise ArtefactError(path, "other JSON", expected)
-    return values

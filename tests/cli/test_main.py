@@ -84,15 +84,15 @@ def test_a_setting_without_a_flag_is_answered_with_how_to_set_it(
         ("--no-recalibrate", "--set model.recalibrate=…"),
     ):
         line = f"error: {flag} | got no flag of this verb | need {way}"
-        assert star_export(verb, *needed, flag, "1").error == line
+        assert star_export(verb, *needed, flag, "1").error.startswith(line)
 
 
-def test_of_a_flag_that_a_verb_has_for_other_images_that_one_is_named(
+def test_a_flag_that_a_verb_has_for_other_images_is_named_beside_it(
     star_export: Command,
 ) -> None:
-    line = "error: --max-images | got no flag of this verb | need --max-eval-images"
-    typed = ("--max-images", "9")
-    assert star_export("eval", "x", "--images", "y", *typed).error == line
+    line = star_export("eval", "x", "--images", "y", "--max-images", "9").error
+    assert "--max-images | got no flag of this verb" in line
+    assert "nearest: --max-eval-images" in line
 
 
 def test_so_is_one_of_training_where_a_verb_trains(star_export: Command) -> None:

@@ -1,6 +1,5 @@
 """Where stdout takes no more, or not every character, a command still ends as it should."""
 
-import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -8,8 +7,6 @@ from pathlib import Path
 import pytest
 
 from exporter.cli.main import checked_streams
-from exporter.core.base.canonical_json import load_json
-from exporter.core.base.records import Schedule
 from tests.versions import LISTED
 
 
@@ -48,28 +45,3 @@ def test_a_character_that_the_stream_lacks_is_escaped() -> None:
 def test_a_fault_that_is_not_of_the_stream_stays_what_it_is() -> None:
     with pytest.raises(OSError, match="no such device"), checked_streams():
         raise OSError("no such device")
-
-
-@pytest.mark.parametrize("closed", [">&-", "2>&-", ">&- 2>&-", "<&- >&- 2>&-"])
-@pytest.mark.parametrize(("flags", "code"), [("--version", 0), ("check nowhere", 2)])
-def test_closed_streams_change_no_exit_code(closed: str, flags: str, code: int) -> None:
-    done = shell(f"{shlex.quote(sys.executable)} -m exporter {flags} {closed}")
-    assert done.returncode == code
-    assert "Traceback" not in done.stderr
-
-
-def test_what_is_written_does_not_land_in_a_file(tmp_path: Path) -> None:
-    """The first file that a process opens would get the number of the closed stdout."""
-    out = tmp_path / "schedule.json"
-    words = [
-        "plan",
-        "--model",
-        "vit_tiny_patch16_224",
-        "--rates",
-        "4=.5",
-        "--out",
-        str(out),
-    ]
-    command = shlex.join([sys.executable, "-m", "exporter", *words])
-    assert shell(f"{command} >&- 2>&-").returncode == 0
-    assert load_json(Schedule, out).rates[3] == 0.5
