@@ -121,33 +121,22 @@ def check_calibration(
 ) -> None:
     """Check that a calibration was made with this model; weights are not compared where the hash is ""."""
     record = calibration.record
-    hint = "calibrate this model"
-    if len(calibration.acs) != spec.depth:
-        got = f"{len(calibration.acs)} layers of {record.model}"
-        raise CalibrationError(
-            "calibration", got, f"{spec.depth}, the depth of {spec.name}", hint
-        )
-    size = _input_words(record)
-    expected_size = _input_words(spec)
-    if size != expected_size:
-        raise CalibrationError(
-            "calibration",
-            f"an input of {size}",
-            f"{expected_size} for {spec.name}",
-            hint,
-        )
-    crop = _crop_words(record)
-    expected_crop = _crop_words(spec)
-    if crop != expected_crop:
-        hint = "scores belong to positions: calibrate with this crop, or set preprocess in a recipe"
-        raise CalibrationError(
-            "calibration", f"images by {crop}", f"{expected_crop} of {spec.name}", hint
-        )
-    if weights_sha256 and record.weights_sha256 != weights_sha256:
-        got = f"weights {record.weights_sha256[:12]} of {record.model}"
-        raise CalibrationError(
-            "calibration", got, f"weights {weights_sha256[:12]} of {spec.name}", hint
-        )
+    facts = [
+        (f"{len(calibration.acs)} layers", f"{spec.depth} layers"),
+        (_input_words(record), _input_words(spec)),
+        (_crop_words(record), _crop_words(spec)),
+    ]
+    if weights_sha256:
+        then, now = record.weights_sha256[:12], weights_sha256[:12]
+        facts.append((f"weights {then}", f"weights {now}"))
+    for got, expected in facts:
+        if got != expected:
+            raise CalibrationError(
+                "calibration",
+                f"{got} of {record.model}",
+                f"{expected} of {spec.name}",
+                "calibrate this model as it is served",
+            )
 
 
 def warn_of_few_images(schedule: Schedule, calibration: Calibration | None) -> None:
@@ -159,12 +148,12 @@ def warn_of_few_images(schedule: Schedule, calibration: Calibration | None) -> N
 def _input_words(shape: CalibrationRecord | ModelSpec) -> str:
     _, height, width = shape.preprocessing.input_size
     rows, columns = shape.grid
-    return f"{height}x{width} pixels in {rows}x{columns} patches"
+    return f"an input of {height}x{width} pixels in {rows}x{columns} patches"
 
 
 def _crop_words(shape: CalibrationRecord | ModelSpec) -> str:
     preprocessing = shape.preprocessing
-    return f"crop_mode={preprocessing.crop_mode} crop_pct={preprocessing.crop_pct:g}"
+    return f"images by crop_mode={preprocessing.crop_mode} crop_pct={preprocessing.crop_pct:g}"
 
 
 def save_calibration(calibration: Calibration, path: Path) -> None:
@@ -196,7 +185,5 @@ def load_calibration(path: Path) -> Calibration:
 def calibration_of(record: str, arrays: Mapping[str, Doubles]) -> Calibration:
     """Return the calibration of a record in JSON and of arrays by name."""
     origin = from_json(CalibrationRecord, record, source="calibration")
-    if any(array.dtype != np.float64 for array in arrays.values()):
-        raise ValueError("values that are not float64")
     inter, overlap = arrays.get("inter"), arrays.get("overlap")
     return Calibration(origin, arrays["acs"], inter, overlap)

@@ -11,8 +11,6 @@ from exporter.data.images import ImageFile, ImageFolder, ranked
 # Image counts at which max_images = auto looks at the overlap; it stops at the last of them in any case.
 CHECKS = (64, 128, 256, 512, 1024, 2048)
 
-# How the scores of one image, class and layer are scaled before any mean.
-
 
 @dataclass(frozen=True)
 class CalibrationSettings(Settings):

@@ -20,9 +20,9 @@ HeadValues: TypeAlias = Float[Tensor, "b h t c"]
 class AttentionTrace:
     """Values of a block's attention part, computed from `tokens`; `branch` is added to them.
 
-    `query` and `key` are those after their
-    norms and any rotation, `raw_query` and `raw_key` those before both, `normed_query` and `normed_key` those
-    between. No matrix [tokens, tokens] is kept: `attention` computes it again, piece by piece.
+    `query` and `key` are those after their norms and any rotation, `raw_query` and `raw_key` those before both,
+    `normed_query` and `normed_key` those between. No matrix [tokens, tokens] is kept: `attention` computes it
+    again, piece by piece.
     """
 
     tokens: TokenValues

@@ -15,7 +15,7 @@ from exporter.core.base.vocabulary import UnitType
 from exporter.core.vit.protocol import PrunableViT
 from exporter.depth.checkpoint import DEPTH, Depth, read_depth, with_weights
 from exporter.depth.gates import Importance, gated, removable
-from exporter.depth.plan import ChoiceSettings, DepthPlan
+from exporter.depth.plan import ChoiceSettings, DepthPlan, check_layers
 from exporter.depth.surgery import apply_plan
 from exporter.models.identity import Identity, read_metadata, save_weights
 from exporter.models.registry import trainable
@@ -45,14 +45,10 @@ class RankedViT:
     @classmethod
     def whole(cls, vit: PrunableViT, settings: ChoiceSettings) -> "RankedViT":
         """Return a ViT with all its units, and no importance yet; DepthError for a layer beyond the depth."""
+        depth = vit.spec.depth
         for unit in UnitType:
-            beyond = max(settings.kept(unit), default=0)
-            if beyond > vit.spec.depth:
-                expected = f"layers from 1 to {vit.spec.depth}, the model's depth"
-                raise DepthError(f"keep_{unit}", f"layer {beyond}", expected)
-        return cls(
-            vit, DepthPlan(variant=settings.variant), Importance.unknown(vit.spec.depth)
-        )
+            check_layers(f"keep_{unit}", settings.kept(unit), depth)
+        return cls(vit, DepthPlan(variant=settings.variant), Importance.unknown(depth))
 
     def trained(self, train: Train, stage: Stage) -> "RankedViT":
         """Return it after a stage of training, with the importance that its gates learned."""
@@ -69,7 +65,6 @@ class RankedViT:
         self, unit: UnitType, count: int, settings: ChoiceSettings
     ) -> "RankedViT":
         """Return it without its least important units of a type; of equal ones the first layers go."""
-        spare(self.vit, unit, settings, count)
         scores = self.importance.of(unit)
         least = sorted(
             _candidates(self.vit, unit, settings), key=lambda layer: scores[layer - 1]

@@ -50,11 +50,7 @@ def read_samples(path: Path) -> tuple[Measured, ...]:
         'a JSON list of {"attention": share, "activation": share, "accuracy": percent}'
     )
     try:
-        content = read_json(path)
-        samples = tuple(msgspec.convert(content, list[Measured]))
-        if any("accuracy" not in row for row in content):
-            raise ValueError("a sample without its accuracy")
-        return samples
+        return msgspec.convert(read_json(path), tuple[Measured, ...])
     except (OSError, ValueError, RecursionError) as error:
         raise ArtefactError(path, reason_of(error), expected) from None
 

@@ -51,15 +51,15 @@ class DepthPlan(Settings):
     def check_fits(self, depth: int) -> None:
         """Raise DepthError if the plan names a layer beyond the model's `depth` blocks."""
         for name in map(str, UnitType):
-            beyond = next(
-                (layer for layer in getattr(self, name) if layer > depth), None
-            )
-            if beyond is not None:
-                raise DepthError(
-                    name,
-                    f"layer {beyond}",
-                    f"layers from 1 to {depth}, the model's depth",
-                )
+            check_layers(name, getattr(self, name), depth)
+
+
+def check_layers(name: str, layers: Sequence[int], depth: int) -> None:
+    """Raise DepthError if one of the layers that `name` lists is beyond the model's `depth` blocks."""
+    last = max(layers, default=0)
+    if last > depth:
+        expected = f"layers from 1 to {depth}, the model's depth"
+        raise DepthError(name, f"layer {last}", expected)
 
 
 @dataclass(frozen=True, kw_only=True)

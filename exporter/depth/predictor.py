@@ -12,7 +12,7 @@ from itertools import combinations, combinations_with_replacement
 import numpy as np
 
 from exporter.core.base.errors import DepthError
-from exporter.core.base.settings import Natural, Number, Settings, Weight, option
+from exporter.core.base.settings import Natural, Number, Weight
 from exporter.core.base.tensor_names import Array
 from exporter.core.base.vocabulary import UnitType
 
@@ -22,15 +22,16 @@ RANK_CUT = 1e-10
 
 
 @dataclass(frozen=True)
-class Sample(Settings):
-    """A measured model: the shares of attention layers and activations removed, and its accuracy in percent."""
+class Sample:
+    """A measured model: the shares of attention layers and activations removed, and its top-1 accuracy in percent.
 
-    attention: Weight = option(0.0, "Share of attention layers removed.")
-    activation: Weight = option(0.0, "Share of activations removed.")
-    accuracy: Number = option(0.0, "Top-1 accuracy in percent.")
-    images: Natural = option(
-        0, "Images that the accuracy was measured on; 0 for an unknown number."
-    )
+    `images` is how many it was measured on, 0 for an unknown number.
+    """
+
+    attention: Weight
+    activation: Weight
+    accuracy: Number
+    images: Natural = 0
 
 
 @dataclass(frozen=True)

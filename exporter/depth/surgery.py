@@ -56,6 +56,13 @@ def exchange(root: nn.Module, old: nn.Module, new: nn.Module) -> bool:
     return bool(places)
 
 
+def replaced(root: nn.Module, old: nn.Module, new: nn.Module, subject: str) -> None:
+    """Put a module in the place of another; DepthError about the subject where `root` does not have it."""
+    if not exchange(root, old, new):
+        got = "a part that is no module of the network"
+        raise DepthError(subject, got, "one that is, to be replaced")
+
+
 def pieces(module: nn.Module) -> list[nn.Module]:
     """Return the modules that are run one after another: those of a Sequential, or the module alone."""
     return [*module] if isinstance(module, nn.Sequential) else [module]
@@ -132,23 +139,15 @@ def without_affine(norm: nn.LayerNorm) -> nn.LayerNorm:
 
 def remove_activation(block: BlockParts, layer: int) -> BlockParts:
     """Replace the activation inside the block by the identity; messages name its 1-based `layer`."""
-    mlp = block.mlp
+    mlp, subject = block.mlp, f"activation of layer {layer}"
     reason = why_not_merged(mlp)
     if mlp is None or reason:
-        raise DepthError(
-            f"activation of layer {layer}",
-            reason,
-            "two linear layers and an activation between",
-        )
+        expected = "two linear layers and an activation between"
+        raise DepthError(subject, reason, expected)
     if isinstance(mlp.act, nn.Identity):
         return block
     nothing = nn.Identity().train(mlp.act.training)
-    if not exchange(mlp.whole, mlp.act, nothing):
-        raise DepthError(
-            f"activation of layer {layer}",
-            "a function",
-            "a module of the MLP, to be replaced",
-        )
+    replaced(mlp.whole, mlp.act, nothing, subject)
     return replace(block, mlp=replace(mlp, act=nothing))
 
 
@@ -191,10 +190,7 @@ def merge(block: BlockParts, layer: int) -> BlockParts:
     norm, affine = _fold_norm(block, mlp, affine)
     out, affine = _fold_scales(block, mlp, affine)
     merged = affine.linear(like=mlp.fc2)
-    if not exchange(block.whole, mlp.whole, merged):
-        raise DepthError(
-            subject, "an MLP that is no module of its block", "one that is"
-        )
+    replaced(block.whole, mlp.whole, merged, subject)
     return replace(block, mlp=MlpParts(norm=norm, fc2=merged, whole=merged, out=out))
 
 
@@ -310,21 +306,16 @@ def _remove_attention(vit: PrunableViT, layer: int, variant: AttentionVariant) -
     block = vit.blocks[layer - 1]
     if block.attention is None:
         return
+    subject = f"layer {layer}"
     if block.mlp is None:
-        raise DepthError(
-            f"layer {layer}",
-            "a block of attention alone",
-            "a block that also has an MLP",
-        )
+        got = "a block of attention alone"
+        raise DepthError(subject, got, "a block that also has an MLP")
     stand_in, mlp = None, replace(block.mlp, out=_apart(block.mlp.out))
     if variant == AttentionVariant.IDENTITY:
         out = _apart(block.attention.out)
         stand_in = MlpParts(norm=block.attention.norm, out=out)
     mlp_block = MlpBlock(mlp, stand_in).train(block.whole.training)
-    if not exchange(vit.model, block.whole, mlp_block):
-        raise DepthError(
-            f"layer {layer}", "a block that is no module of the network", "one that is"
-        )
+    replaced(vit.model, block.whole, mlp_block, subject)
     _put(vit, layer, BlockParts(mlp_block, None, mlp, stand_in))
     if variant == AttentionVariant.NOSE:
         halve_later_branches(vit, layer)

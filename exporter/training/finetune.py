@@ -107,7 +107,7 @@ def _trained(
     batches: Iterable[TrainBatch],
     checkpoint_path: Path | None,
 ) -> float:
-    """Train for an epoch, and return its mean loss; where numbers stop being finite, `kept` is removed."""
+    """Train for an epoch, and return its mean loss; where numbers stop being finite, the checkpoint is removed."""
     run = trainer.run
     # Random numbers depend only on seed, epoch and process, so a resumed run equals an uninterrupted one.
     random_seed(trainer.settings.seed * 100_003 + epoch, processes().index)

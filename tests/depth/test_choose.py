@@ -132,7 +132,7 @@ def test_how_many_may_go() -> None:
         DepthError,
         match=r"^attention units \| got 1 \| need at most 0, which can go \| one",
     ):
-        ranked(less, (0.0,) * 4).without(ATTENTION, 1, FREE)
+        spare(less, ATTENTION, FREE, 1)
     with pytest.raises(DepthError, match="activation units"):
         choose_units(
             make_vit("dinov2, gated mlp"), ChoiceSettings(activation_units=1), nudge(0)

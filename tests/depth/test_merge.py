@@ -161,7 +161,7 @@ def test_other_mlps_that_are_refused() -> None:
         remove_activation(cut_vit().blocks[3], 4)
     block = make_vit("vit").blocks[0]
     function = replace(block, mlp=replace(mlp_of(block), act=nn.ReLU()))
-    with pytest.raises(DepthError, match="got a function"):
+    with pytest.raises(DepthError, match="got a part that is no module"):
         remove_activation(function, 1)
 
 

@@ -273,7 +273,7 @@ def test_a_block_that_the_network_hides() -> None:
     model: Any = vit.model
     model.blocks = nn.Sequential(*[nn.Identity() for _ in range(4)])
     with pytest.raises(
-        DepthError, match=r"layer 1 \| got a block that is no module of the network"
+        DepthError, match=r"layer 1 \| got a part that is no module of the network"
     ):
         apply_plan(vit, DepthPlan((1,)))
 
