@@ -17,37 +17,22 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Chart:
-    """A chart of the page: its title, what it shows in words, and the data URIs for light and dark screens."""
+    """A chart of the page: what it shows in words, and the data URIs for light and dark screens."""
 
-    title: str
     words: str
     light: str
     dark: str
 
 
-@dataclass(frozen=True)
-class Palette:
-    """The colours of a chart: of the page behind it, of text, of lines and points."""
-
-    page: str
-    text: str
-    grid: str
-    dense: str
-    pruned: str
-    faint: str
-
-
+# Styles of matplotlib, for light and for dark screens.
+LIGHT, DARK = "default", "dark_background"
+# Colours that are seen on both.
+FRONT, BEATEN, UNPRUNED = "tab:blue", "tab:gray", "tab:orange"
 # Longer names would cover other points.
 LONGEST_NAME = 24
-LIGHT = Palette(
-    "#ffffff", "#1c2330", "#e6e9ef", dense="#1c2330", pruned="#2f6fb5", faint="#9aa5b8"
-)
-DARK = Palette(
-    "#161b24", "#dfe5ee", "#2a3240", dense="#f0f3f8", pruned="#6cabec", faint="#7d8aa0"
-)
 
 
-def trade_off_chart(trade_off: TradeOff, model: str, palette: Palette = LIGHT) -> bytes:
+def trade_off_chart(trade_off: TradeOff, model: str, style: str = LIGHT) -> bytes:
     """Draw a PNG: points of top-1 (or of agreement) lost, downwards, over images per second.
 
     Bars are the 95 % intervals of the front, the points that no other beats in both. A single point is no front.
@@ -56,38 +41,39 @@ def trade_off_chart(trade_off: TradeOff, model: str, palette: Palette = LIGHT) -
     import matplotlib.style  # noqa: PLC0415
     from matplotlib.figure import Figure  # noqa: PLC0415
 
-    with matplotlib.style.context("default"):
-        figure = Figure(
-            figsize=(7.2, 4.4), dpi=150, layout="constrained", facecolor=palette.page
-        )
+    with matplotlib.style.context(["default", style]):
+        figure = Figure(figsize=(7.2, 4.4), dpi=150, layout="constrained")
         axes = figure.subplots()
-        _draw(axes, trade_off, palette)
-        _style(axes, palette)
-        axes.set_title(model, loc="left", fontsize=11, color=palette.text)
+        _draw(axes, trade_off)
+        axes.set_title(model, loc="left", fontsize=11)
+        axes.grid(alpha=0.3)
+        axes.set_axisbelow(True)
+        axes.spines[["top", "right"]].set_visible(False)
+        axes.legend(frameon=False, fontsize=9)
         content = BytesIO()
         # matplotlib would write its version into the file.
         figure.savefig(content, format="png", metadata={"Software": None})
     return content.getvalue()
 
 
-def _draw(axes: "Axes", trade_off: TradeOff, palette: Palette) -> None:
+def _draw(axes: "Axes", trade_off: TradeOff) -> None:
     alone = "pruned" if len(trade_off.points) == 1 else ""
     beaten = [point for point in trade_off.points if not point.front]
     front = [point for point in trade_off.points if point.front]
     front.sort(key=lambda point: point.images_per_s)
-    axes.axhline(0.0, color=palette.faint, linewidth=0.8)
+    axes.axhline(0.0, color=BEATEN, linewidth=0.8)
     if beaten:
-        _draw_points(axes, beaten, palette.faint, alone or "measured", linestyle="")
+        _draw_points(axes, beaten, BEATEN, alone or "measured", linestyle="")
     if front:
-        _draw_points(axes, front, palette.pruned, alone or "front", linestyle="-")
-    _draw_unpruned(axes, trade_off, palette.dense)
-    for points, colour in ((beaten, palette.text), (front, palette.pruned)):
+        _draw_points(axes, front, FRONT, alone or "front", linestyle="-")
+    _draw_unpruned(axes, trade_off)
+    for points in (beaten, front):
         named = [
             (point.label, point.images_per_s, point.loss_points)
             for point in points
             if len(point.label) <= LONGEST_NAME
         ]
-        _annotate(axes, named, colour)
+        _annotate(axes, named)
     axes.set_xlim(left=0)
     axes.margins(x=0.3, y=0.25)
     measure = "top-1" if trade_off.metric == "top1" else "agreement"
@@ -98,25 +84,13 @@ def _draw(axes: "Axes", trade_off: TradeOff, palette: Palette) -> None:
     axes.yaxis.set_major_formatter(lambda lost, _: words.points(lost))
 
 
-def _draw_unpruned(axes: "Axes", trade_off: TradeOff, colour: str) -> None:
+def _draw_unpruned(axes: "Axes", trade_off: TradeOff) -> None:
     """Draw the unpruned model on every target, with its name."""
     loss = trade_off.unpruned_loss
     named = [(name, rate, loss) for name, rate in trade_off.unpruned.items()]
     rates = [rate for _, rate, _ in named]
-    axes.plot(rates, [loss] * len(rates), "s", color=colour, label="unpruned")
-    _annotate(axes, named, colour, offset=(-8, -14))
-
-
-def _style(axes: "Axes", palette: Palette) -> None:
-    axes.set_facecolor(palette.page)
-    axes.xaxis.label.set_color(palette.text)
-    axes.yaxis.label.set_color(palette.text)
-    axes.tick_params(colors=palette.text)
-    axes.grid(color=palette.grid, linewidth=0.8)
-    axes.set_axisbelow(True)
-    axes.spines[["top", "right"]].set_visible(False)
-    axes.spines[["left", "bottom"]].set_color(palette.faint)
-    axes.legend(frameon=False, fontsize=9, labelcolor=palette.text)
+    axes.plot(rates, [loss] * len(rates), "s", color=UNPRUNED, label="unpruned")
+    _annotate(axes, named, offset=(-8, -14))
 
 
 def _draw_points(
@@ -149,7 +123,6 @@ def _draw_points(
 def _annotate(
     axes: "Axes",
     named: Sequence[tuple[str, float, float]],
-    colour: str,
     offset: tuple[float, float] = (6, 6),
 ) -> None:
     """Write a name beside each point (name, x, y), in turns above and below, since neighbours may be close."""
@@ -159,7 +132,6 @@ def _annotate(
             name,
             (x, y),
             fontsize=7.5,
-            color=colour,
             xytext=place,
             textcoords="offset points",
         )
@@ -172,10 +144,10 @@ def chart_of(trade_off: TradeOff, model: str) -> Chart:
         "unpruned one. Bars are 95 % intervals. Right and up is better."
     )
     light, dark = (
-        data_address("image/png", trade_off_chart(trade_off, model, palette))
-        for palette in (LIGHT, DARK)
+        data_address("image/png", trade_off_chart(trade_off, model, style))
+        for style in (LIGHT, DARK)
     )
-    return Chart("Accuracy against images per second", caption, light=light, dark=dark)
+    return Chart(caption, light=light, dark=dark)
 
 
 def data_address(kind: str, content: bytes) -> str:
