@@ -211,12 +211,6 @@ def _gpu_lines(result: Bench) -> Iterator[str]:
             yield f"clocks during batch {at.batch}: {clock_words(at.gpu)}"
         yield from _engine_lines(at)
         yield from _selection_line(at, "selection cost in GPU time")
-        if at.breakdown_ms is not None:
-            for role, parts in vars(at.breakdown_ms).items():
-                times = ", ".join(
-                    f"{name} {ms:.3f}" for name, ms in parts.items() if ms
-                )
-                yield f"{role} at batch {at.batch}, ms by class: {times}"
     yield "trtexec commands that build and time the same engines:"
     yield from (
         f"  {shlex.join(runs.line)}" for at in result.gpu for _, runs in _runs_of(at)

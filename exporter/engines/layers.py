@@ -4,14 +4,11 @@ TensorRT 10 and 11 differ in the keys and the words for a tensor's type. TensorR
 GPU: `programs` reads its layers, with their sizes and products, from the engine.
 """
 
-import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeAlias
-
-from exporter.core.base.errors import as_written
 
 # What the inspector lists of one profile, which trtexec's --exportLayerInfo writes too.
 Listed: TypeAlias = Mapping[str, Any]
@@ -130,11 +127,3 @@ def _tensor(tensor: Mapping[str, Any]) -> EngineTensor:
 def layers_path(engine: Path) -> Path:
     """Return the path of the file that `build` writes an engine's layers to: `{"profiles": [...]}`."""
     return engine.with_suffix(".layers.json")
-
-
-def saved_layers(engine: Path, profile: int) -> tuple[EngineLayer, ...]:
-    """Read the layers of a profile that `build` saved."""
-    path = layers_path(engine)
-    with as_written(path, "the layers of an engine"):
-        profiles = json.loads(path.read_text(encoding="utf-8"))["profiles"]
-        return read_layers(profiles[profile])

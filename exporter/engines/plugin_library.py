@@ -13,8 +13,7 @@ from exporter.engines.tool import major_version, require_version
 
 LIBRARY = "libcdf_retain_plugin.so"
 
-# TensorRT's two entry points, and star-export's, which returns the major version of the headers used.
-_ENTRIES = ("getCreators", "setLoggerFinder")
+# An entry point of star-export's, beside TensorRT's: it returns the major version of the headers used.
 _MAJOR = "cdfRetainTensorRtMajor"
 
 # By these TensorRT's parser finds a plugin: the node's type, plugin_version and plugin_namespace.
@@ -59,30 +58,15 @@ def checked_library(path: Path, tensorrt: str) -> Path:
     """Check a plugin library against a version of TensorRT, e.g. "10.16.1.11", and return its path."""
     check_version(tensorrt)
     major = major_version(tensorrt)
-    library = _opened(path)
-    built = getattr(library, _MAJOR)
-    built.restype = ctypes.c_int32
-    if built() != major:
-        got = f"one built with the headers of TensorRT {built()}"
+    try:
+        built = ctypes.CDLL(str(path.resolve()))[_MAJOR]()
+    except (OSError, AttributeError) as error:
+        expected = "the built CdfRetain library"
+        raise ArtefactError(path, reason_of(error), expected, _HINT) from None
+    if built != major:
+        got = f"one built with the headers of TensorRT {built}"
         raise ArtefactError(path, got, f"those of {major}, which is here", _HINT)
     return path
-
-
-def _opened(path: Path) -> ctypes.CDLL:
-    """Load the library, and check its entry points: TensorRT says little of one that does not fit."""
-    if not path.is_file():
-        raise ArtefactError(path, "no such file", "the built CdfRetain library", _HINT)
-    try:
-        library = ctypes.CDLL(str(path.resolve()))
-    except OSError as error:
-        raise ArtefactError(
-            path, reason_of(error), "a library that loads", _HINT
-        ) from None
-    if not all(hasattr(library, entry) for entry in (*_ENTRIES, _MAJOR)):
-        raise ArtefactError(
-            path, "a library without its entry points", "the CdfRetain library", _HINT
-        )
-    return library
 
 
 def register_library(registry: Any, library: Path) -> None:

@@ -5,8 +5,7 @@ import shlex
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
@@ -157,7 +156,6 @@ class Load:
     PERCENTILES: ClassVar = (50, 90, 95, 99)
 
     streams: int
-    runs: int
     images_per_s: float
     percentiles_ms: dict[int, float]
 
@@ -191,33 +189,6 @@ def run_load(words: list[str], batch: int, seconds: int, streams: int) -> Load:
     return load_of(runs, batch, streams)
 
 
-def run_profile(words: list[str], tensorrt: str) -> dict[str, float]:
-    """Run a command of `load_command` with TensorRT's profiler; return milliseconds per run by layer."""
-    apart = ["--separateProfileRun"] if major_version(tensorrt) < 11 else []
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "profile.json"
-        run_trtexec(
-            words,
-            "--warmUp=200",
-            "--duration=1",
-            "--dumpProfile",
-            *apart,
-            f"--exportProfile={path}",
-        )
-        return _layer_times(path)
-
-
-def _layer_times(path: Path) -> dict[str, float]:
-    """Read the JSON of --exportProfile: the number of runs, then a record for each layer."""
-    times: dict[str, float] = {}
-    with _of_trtexec(path):
-        for record in json.loads(path.read_text(encoding="utf-8")):
-            if "name" in record:  # two layers may share one
-                name = record["name"]
-                times[name] = times.get(name, 0.0) + float(record["averageMs"])
-    return times
-
-
 def _exported(
     words: list[str], more: Sequence[str]
 ) -> tuple[list[dict[str, float]], bool]:
@@ -236,21 +207,14 @@ def _exported(
 
 def read_runs(path: Path) -> list[dict[str, float]]:
     """Read the JSON of --exportTimes: one record per run, times in milliseconds."""
-    with _of_trtexec(path):
+    try:
         runs = json.loads(path.read_text(encoding="utf-8"))
         times = [{key: float(run[key]) for key in _TIMES} for run in runs]
         if not times:
             raise ValueError("no runs")
-    return times
-
-
-@contextmanager
-def _of_trtexec(path: Path) -> Iterator[None]:
-    """Within the `with`, a file that is not what trtexec exports is one line."""
-    try:
-        yield
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise ArtefactError(path, reason_of(error), "what trtexec exported") from None
+    return times
 
 
 def load_of(runs: Sequence[Mapping[str, float]], batch: int, streams: int) -> Load:
@@ -262,7 +226,6 @@ def load_of(runs: Sequence[Mapping[str, float]], batch: int, streams: int) -> Lo
     elapsed_s = float(end.max() - start.min()) / 1e3
     return Load(
         streams=streams,
-        runs=len(latency),
         images_per_s=batch * len(latency) / elapsed_s,
         # Measured times, without interpolation.
         percentiles_ms={

@@ -1,7 +1,6 @@
 """Benchmark a dense and a pruned model at several batch sizes: selection cost, and time by class of operator."""
 
 import logging
-import re
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import ExitStack
@@ -29,7 +28,6 @@ from exporter.core.schedule.macs import MacCount
 from exporter.core.verify.onnxruntime_runner import Kernel
 from exporter.core.verify.runner import Runner
 from exporter.engines.gpu import Clocks
-from exporter.engines.layers import EngineLayer
 from exporter.measure.benchmark import (
     WARMUP_ROUNDS,
     Clock,
@@ -293,56 +291,3 @@ def _class_of(kernel: Kernel, selection: Collection[str]) -> str:
     }:
         return "attention"
     return _CLASS_OF.get(kernel.operator, "other")
-
-
-# Words in a layer's name, type or kernel, in the order in which they count.
-_WORDS = {
-    "linear": re.compile(
-        r"gemm|matmul|matrixmultiply|matrix_multiply|fully_?connected|conv",
-        re.IGNORECASE,
-    ),
-    "norm": re.compile(r"layer_?norm|normalization|meansub", re.IGNORECASE),
-    "activation": re.compile(r"gelu|erf|sigmoid|tanh", re.IGNORECASE),
-    "selection": re.compile(r"topk|gathernd|cdfretain", re.IGNORECASE),
-    "layout": re.compile(
-        r"reformat|shuffle|copy|transpose|reshape|slice|gather|concat|move|cast",
-        re.IGNORECASE,
-    ),
-}
-
-
-def engine_breakdown(
-    times_ms: Mapping[str, float],
-    layers: Iterable[EngineLayer],
-    selection: Collection[str] = (),
-) -> dict[str, float]:
-    """Return the milliseconds per run of each class, from the times by name and the layers of an engine's profile.
-
-    A layer of `selection` nodes alone counts as selection; one that fuses them with others counts by its
-    kernel.
-    """
-    known = {layer.name: layer for layer in layers}
-    total = dict.fromkeys(CLASSES, 0.0)
-    for name, time_ms in times_ms.items():
-        total[_class_of_layer(name, known.get(name), frozenset(selection))] += time_ms
-    return total
-
-
-def onnx_nodes_of(layers: Iterable[EngineLayer]) -> frozenset[str]:
-    """Return the names of all ONNX nodes of an engine."""
-    return frozenset(node for layer in layers for node in layer.nodes)
-
-
-def _class_of_layer(
-    name: str, layer: EngineLayer | None, selection: frozenset[str]
-) -> str:
-    nodes = frozenset() if layer is None else layer.nodes
-    if nodes and nodes <= selection:
-        return "selection"
-    if any(node.startswith(CONTEXT) for node in nodes) or (
-        layer is not None and layer.is_fused_attention
-    ):
-        return "attention"
-    words = name if layer is None else f"{name} {layer.kind} {layer.tactic}"
-    matching = (kind for kind, pattern in _WORDS.items() if pattern.search(words))
-    return next(matching, "other")

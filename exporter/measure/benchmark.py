@@ -51,11 +51,10 @@ class Throughput:
 class EngineRuns:
     """How an engine ran while its compute was timed; a round's time is the median of one turn's runs.
 
-    `latency` is copy to the GPU + compute + copy back, as in trtexec. Copy times are medians in milliseconds.
-    `line` is the command that times the same engine. `load` is None unless asked for.
+    Copy times are medians in milliseconds. `line` is the command that times the same engine. `load` is None unless
+    asked for.
     """
 
-    latency: Throughput
     copy_in_ms: float
     copy_out_ms: float
     cuda_graph: bool

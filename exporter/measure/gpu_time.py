@@ -10,10 +10,8 @@ import numpy as np
 from exporter.core.base.records import Pair
 from exporter.core.base.settings import LEAST_ROUNDS
 from exporter.core.base.targets import Runtime
-from exporter.core.base.tensor_names import Array
 from exporter.core.schedule.macs import MacCount
 from exporter.engines.gpu import clocks_of, gpu_uuid, sampled_clocks
-from exporter.engines.layers import layers_path, saved_layers
 from exporter.engines.manifest import (
     EngineManifest,
     profile_for,
@@ -25,15 +23,9 @@ from exporter.engines.trtexec import (
     RunTimes,
     load_command,
     run_load,
-    run_profile,
     run_trtexec,
 )
-from exporter.measure.batch_sweep import (
-    AtBatch,
-    BenchSettings,
-    engine_breakdown,
-    onnx_nodes_of,
-)
+from exporter.measure.batch_sweep import AtBatch, BenchSettings
 from exporter.measure.benchmark import (
     EngineRuns,
     Throughput,
@@ -87,27 +79,18 @@ def gpu_time(
     load: Load | None = None,
 ) -> Throughput:
     """Summarise the turns of one engine, one per round: the times of its compute. `line` is the command."""
-    copied_in = [np.array(turn.copy_in_ms) for turn in turns]
-    computed = [np.array(turn.compute_ms) for turn in turns]
-    copied_out = [np.array(turn.copy_out_ms) for turn in turns]
-    latency = [
-        before + compute + after
-        for before, compute, after in zip(copied_in, computed, copied_out, strict=True)
-    ]
+    copied_in = np.concatenate([turn.copy_in_ms for turn in turns])
+    computed = np.concatenate([turn.compute_ms for turn in turns])
+    copied_out = np.concatenate([turn.copy_out_ms for turn in turns])
+    rounds_ms = np.array([np.median(turn.compute_ms) for turn in turns])
     runs = EngineRuns(
-        latency=_summary(batch, latency, clock),
-        copy_in_ms=float(np.median(np.concatenate(copied_in))),
-        copy_out_ms=float(np.median(np.concatenate(copied_out))),
+        copy_in_ms=float(np.median(copied_in)),
+        copy_out_ms=float(np.median(copied_out)),
         cuda_graph=all(turn.cuda_graph for turn in turns),
         line=line,
         load=load,
     )
-    return replace(_summary(batch, computed, clock), engine=runs)
-
-
-def _summary(batch: int, turns_ms: Sequence[Array], clock: str) -> Throughput:
-    rounds_ms = np.array([np.median(turn) for turn in turns_ms])
-    return summary(batch, np.concatenate(turns_ms), rounds_ms, clock=clock)
+    return replace(summary(batch, computed, rounds_ms, clock=clock), engine=runs)
 
 
 # The program loads the engine each time: a turn is one second of runs.
@@ -149,10 +132,7 @@ def measure_engines(
     for batch, named in engines.items():
         with sampled_clocks(gpu_uuid()) as clocks:
             times = engine_times(named, batch, run)
-        breakdown = _breakdowns(named, batch, run)
-        yield replace(
-            AtBatch.of(times, macs), gpu=clocks_of(clocks), breakdown_ms=breakdown
-        )
+        yield replace(AtBatch.of(times, macs), gpu=clocks_of(clocks))
 
 
 def engine_times(
@@ -181,29 +161,3 @@ def _load(engine: EngineFile, batch: int, run: Run) -> Load | None:
         return None
     command = run.command(engine, batch, run.raw)
     return run_load(command, batch, settings.load_s, settings.streams)
-
-
-def _breakdowns(
-    named: Mapping[str, EngineFile], batch: int, run: Run
-) -> Pair[dict[str, float]] | None:
-    """Profile the dense and the pruned engine; None without the layers that `build` saves."""
-    if not all(layers_path(engine.path).is_file() for engine in named.values()):
-        return None
-    layers = {
-        role: saved_layers(
-            engine.path, profile_for(engine.manifest, batch, engine.path.name)
-        )
-        for role, engine in named.items()
-    }
-    # Without the sliced engine, the words of a layer alone tell what is selection.
-    chosen: frozenset[str] = frozenset()
-    if "sliced" in named:
-        chosen = onnx_nodes_of(layers["pruned"]) - onnx_nodes_of(layers["sliced"])
-
-    def breakdown(role: str) -> dict[str, float]:
-        engine = named[role]
-        command = run.command(engine, batch, run.raw)
-        times = run_profile(command, engine.manifest.built.tensorrt)
-        return engine_breakdown(times, layers[role], chosen)
-
-    return Pair(breakdown("dense"), breakdown("pruned"))

@@ -25,11 +25,6 @@ runs = [
 ]
 with open(flags["exportTimes"], "w") as file:
     json.dump(runs, file)
-if "exportProfile" in flags:
-    assert "dumpProfile" in flags
-    layers = [{{"name": "topk", "averageMs": 0.25}}, {{"name": "gemm", "averageMs": compute}}]
-    with open(flags["exportProfile"], "w") as file:
-        json.dump([{{"count": 100}}, *layers], file)
 with open({called!r}, "a") as file:
     file.write(json.dumps([flags["loadEngine"], flags["useProfile"], flags["shapes"]]) + "\\n")
 """

@@ -1,15 +1,12 @@
 """The layers of an engine, and their audit."""
 
-import json
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from exporter.core.base.errors import ArtefactError
 from exporter.core.base.targets import TENSORRT
 from exporter.engines.audit import audit, broken_promises
-from exporter.engines.layers import UNSTATED, layers_path, read_layers, saved_layers
+from exporter.engines.layers import UNSTATED, read_layers
 from exporter.report.engine_words import explain_audit
 
 DYNAMIC = {"Format/Datatype": "N/A due to dynamic shapes"}
@@ -47,15 +44,6 @@ def written(described: dict[str, Any]) -> str:
 )
 def test_a_tensor_s_type(described: dict[str, Any], dtype: str) -> None:
     assert written(described) == dtype
-
-
-def test_the_layers_that_build_saved(tmp_path: Path) -> None:
-    engine = tmp_path / "m.engine"
-    profiles = [{"Layers": [{"Name": name}]} for name in ("a", "b")]
-    layers_path(engine).write_text(json.dumps({"profiles": profiles}))
-    assert [saved_layers(engine, profile)[0].name for profile in (0, 1)] == ["a", "b"]
-    with pytest.raises(ArtefactError, match="need the layers of an engine as star-exp"):
-        saved_layers(engine, 2)
 
 
 def tensor(described: str) -> dict[str, Any]:

@@ -249,7 +249,7 @@ def test_load_of_runs_that_overlap() -> None:
         for at in range(100)
     ]
     load = load_of(runs, 4, streams=3)
-    assert (load.streams, load.runs) == (3, 100)
+    assert load.streams == 3
     assert load.images_per_s == pytest.approx(4 * 100 / 0.102)
     assert load.percentiles_ms == pytest.approx(
         {50: 1.5, 90: 1.9, 95: 1.95, 99: 1.99}, abs=0.011
