@@ -117,10 +117,6 @@ def _polygraphy(runtime: Runtime) -> list[Any]:
         warnings.simplefilter("ignore", DeprecationWarning)
         try:
             config: Any = importlib.import_module("polygraphy.config")
-            is_bound = "polygraphy.backend.trt" in sys.modules
-            if is_bound and runtime.ahead != config.USE_TENSORRT_RTX:
-                got = "a process that uses the other of the two"
-                raise UserError(runtime.title, got, "a process of its own")
             config.USE_TENSORRT_RTX = runtime.ahead
             return [importlib.import_module(f"polygraphy.{name}") for name in MODULES]
         except ImportError:

@@ -1,21 +1,19 @@
 """What is said of engines: their audit, and the clocks of the GPU that ran them."""
 
+from collections.abc import Mapping
+
 from exporter.engines.audit import Audit
 from exporter.engines.gpu import Clocks
 
 
 def explain_audit(result: Audit) -> list[str]:
     """Format the audit as lines of text."""
-    written = ", ".join(f"{count} × {dtype}" for dtype, count in result.written.items())
     lines = [
-        f"{result.layers} layers, outputs: {written}",
+        f"{result.layers} layers, outputs: {_by_type(result.written)}",
         f"{result.fused_kernels} fused attention kernels",
     ]
     if result.products:
-        products = ", ".join(
-            f"{count} × {dtype}" for dtype, count in result.products.items()
-        )
-        lines.append(f"matrix products: {products}")
+        lines.append(f"matrix products: {_by_type(result.products)}")
     if result.moves is not None:
         lines.append(f"layers that only convert or copy: {result.moves}")
     if result.selection:
@@ -35,6 +33,10 @@ def explain_audit(result: Audit) -> list[str]:
             parts = ", ".join(attention.parts) or "no layer that names its nodes"
             lines.append(f"block {attention.block}: attention is not fused: {parts}")
     return lines
+
+
+def _by_type(counts: Mapping[str, int]) -> str:
+    return ", ".join(f"{count} × {dtype}" for dtype, count in counts.items())
 
 
 def clock_words(clocks: Clocks) -> str:

@@ -30,30 +30,6 @@ HEAT_SHARE = 0.6
 # Lower shares of a layer's largest relevance look alike.
 LEAST_RELEVANCE = 1e-4
 SHORTEST_SIDE = 112
-# Functions of `words` that templates apply.
-FILTERS = (
-    *(
-        "number",
-        "percent",
-        "interval",
-        "megabytes",
-        "milliseconds",
-        "points",
-        "points_interval",
-    ),
-    *(
-        "tuned",
-        "refit",
-        "preprocessing",
-        "speed",
-        "timed_on",
-        "export",
-        "made_of",
-        "loss",
-        "sentence",
-        "likeness",
-    ),
-)
 SHOWN_LAYERS = 4
 # Images that are seen at once, of one method and of several; the others unfold.
 FIRST_SHOWN, FIRST_COMPARED = 4, 2
@@ -253,8 +229,8 @@ def write_page(path: Path, template: str, **context: Any) -> None:
         trim_blocks=True,
         lstrip_blocks=True,
     )
+    environment.filters |= vars(words)
     environment.filters.update(words=check_words, sign=SIGNS.__getitem__)
-    environment.filters.update({name: getattr(words, name) for name in FILTERS})
     text = environment.get_template(template).render(
         FIRST_SHOWN=FIRST_SHOWN, FIRST_COMPARED=FIRST_COMPARED, **context
     )

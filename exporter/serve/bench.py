@@ -1,13 +1,10 @@
 """Benchmark a dense and a pruned model together: throughput, time by operator class, and engines' GPU time."""
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
-
-import numpy as np
 
 from exporter.core.base.artefact import Artefact
 from exporter.core.base.errors import ArtefactError, UserError
@@ -239,34 +236,21 @@ def _by_gpu(  # noqa: PLR0917  (all of them are measured with)
     plugin: Path | None,
     advance: Advance,
 ) -> tuple[AtBatch, ...]:
-    """Measure all engines at each batch; the folder gets the raw images of its own that it lacks."""
+    """Measure all engines at each batch, on raw images in a temporary folder.
+
+    The commands that are shown read those of the export folder, which gets what it lacks.
+    """
     first = _any(engines)
     measured = list[AtBatch]()
     require_program(first.manifest.settings.tool)
-    with _raw_images(images, settings.batches, first.onnx.parent) as raw:
-        run = Run(images.shape[1:], settings, plugin, raw)
+    folder = first.onnx.parent
+    if (folder / REFERENCE).is_file():
+        recorded = read_reference(folder / REFERENCE)[IMAGES]
+        add_raw_images(recorded, settings.batches, folder)
+    with TemporaryDirectory(prefix="star-export-") as place:
+        save_raw_images(images, settings.batches, Path(place))
+        run = Run(images.shape[1:], settings, plugin, Path(place))
         for at_batch in measure_engines(engines, macs, run):
             measured.append(at_batch)
             advance(len(measured), len(settings.batches))
     return tuple(measured)
-
-
-@contextmanager
-def _raw_images(images: Array, batches: Sequence[int], folder: Path) -> Iterator[Path]:
-    """Yield a folder with raw images for trtexec, a file for each batch size.
-
-    It is the export folder where the images are those of its reference. Others would make it refuse itself, so
-    they lie in a temporary one.
-    """
-    reference, is_own = folder / REFERENCE, False
-    if reference.is_file():
-        recorded = read_reference(reference)[IMAGES]
-        is_own = np.array_equal(images, recorded)
-        # `compile` wrote them for two batch sizes; the commands that are shown read them too.
-        add_raw_images(recorded, batches, folder)
-    if is_own:
-        yield folder
-        return
-    with TemporaryDirectory(prefix="star-export-") as place:
-        save_raw_images(images, batches, Path(place))
-        yield Path(place)

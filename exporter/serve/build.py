@@ -94,9 +94,8 @@ def build_folder(
     built = []
     for sm, here in machines.items():
         engines = _Engines(export, tool, here, sm)
-        for model, batch, fitting in _jobs(
-            export, replace(settings, sm=(sm,) * bool(sm))
-        ):
+        of_machine = replace(settings, sm=(sm,)) if sm else settings
+        for model, batch, fitting in _jobs(export, of_machine):
             path = engine_path(folder / ENGINES, model.path, batch, sm)
             with stages.stage(f"engine, {path.stem}"):
                 built.append(engines.build(path, model, fitting))

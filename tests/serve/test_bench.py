@@ -191,7 +191,7 @@ def test_images_of_another_reference_are_measured_and_leave_the_folder_whole(
         assert list(read.values()) == [
             filled_batch(images, batch).tobytes() for batch in (1, 8)
         ]
-        assert all(place.exists() != bool(flags) for place in read)
+        assert not any(place.exists() for place in read)
         assert [batch for _, batch in raw_images_in(read_folder(folder).place)] == [
             1,
             8,
