@@ -6,16 +6,20 @@ builds it.
 """
 
 import argparse
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from exporter.cli.flags import add_file, add_folder
-from exporter.cli.output import RichStages, print_json, print_lines
+from exporter.cli.output import RichStages, print_lines, show
 from exporter.cli.setting_flags import add_flags, from_flags
-from exporter.core.base.canonical_json import to_json
 from exporter.core.base.errors import RecipeError
 from exporter.engines.manifest import EngineManifest
 from exporter.engines.plugin_library import plugin_command, write_source
 from exporter.engines.settings import BuildSettings
 from exporter.report.engine_words import explain_audit
+
+if TYPE_CHECKING:
+    from exporter.serve.build import BuiltEngine
 
 EXAMPLES = (
     "star-export build build/digits",
@@ -52,9 +56,8 @@ def _write_source(arguments: argparse.Namespace) -> int:
     out = arguments.plugin_source
     write_source(out)
     command = plugin_command(out)
-    print(
-        to_json({"source": str(out), "command": command}) if arguments.json else command
-    )
+    record = {"source": str(out), "command": command}
+    show(arguments, record, lambda: print(command))
     return 0
 
 
@@ -64,10 +67,12 @@ def _build(arguments: argparse.Namespace) -> int:
     settings = from_flags(BuildSettings, arguments)
     stages = RichStages(quiet=arguments.quiet)
     built = build_folder(arguments.folder, settings, stages)
-    broken = [f"{engine.file}: {line}" for engine in built for line in engine.broken]
-    if arguments.json:
-        print_json(built)
-        return int(bool(broken))
+    show(arguments, built, lambda: _print(built))
+    return int(any(engine.broken for engine in built))
+
+
+def _print(built: "Sequence[BuiltEngine]") -> None:
+    """Print the audit of each engine, then what is not as it should be."""
     for engine in built:
         manifest = engine.manifest
         print_lines([f"{engine.file}: {_built_by(manifest)}"])
@@ -76,8 +81,11 @@ def _build(arguments: argparse.Namespace) -> int:
         ):
             print_lines(f"  batch {batch}: {line}" for line in explain_audit(audit))
         print_lines(f"  {line}" for line in engine.slow)
-    print_lines(f"not as the target promises: {line}" for line in broken)
-    return int(bool(broken))
+    for engine in built:
+        print_lines(
+            f"not as the target promises: {engine.file}: {line}"
+            for line in engine.broken
+        )
 
 
 def _built_by(manifest: EngineManifest) -> str:

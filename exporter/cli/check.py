@@ -16,8 +16,8 @@ from exporter.cli.flags import (
     recipe_of,
     refuse,
 )
-from exporter.cli.output import RichStages, print_json, print_lines, show
-from exporter.cli.setting_flags import add_flags, from_flags, places_of
+from exporter.cli.output import RichStages, print_lines, show
+from exporter.cli.setting_flags import add_flags, by_place, from_flags
 from exporter.core.base.errors import ArtefactError, RecipeError
 from exporter.core.base.settings import sections_of
 from exporter.core.schedule.policy import resolve
@@ -30,6 +30,7 @@ from exporter.report.parity_words import explain
 if TYPE_CHECKING:
     from exporter.core.base.artefact import Artefact
     from exporter.core.vit.protocol import PrunableViT
+    from exporter.serve.check import FolderCheck
 
 EXAMPLES = (
     "star-export check build/digits",
@@ -61,7 +62,7 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.recipe is not None:
         got = "a value beside an export folder"
         raise RecipeError("--recipe", got, "no --recipe", hint)
-    refuse(arguments, places_of(sections_of(Recipe)), "an export folder", hint)
+    refuse(arguments, by_place(sections_of(Recipe)), "an export folder", hint)
     return _compare_folder(arguments)
 
 
@@ -71,13 +72,15 @@ def _compare_folder(arguments: argparse.Namespace) -> int:
     settings = from_flags(RunSettings, arguments)
     with RichStages(quiet=arguments.quiet).stage("parity with PyTorch's outputs"):
         result = check_folder(arguments.folder, settings)
-    if arguments.json:
-        print_json({**vars(result), "passed": result.passed})
-    else:
-        for batch, parity in {0: result.parity, **result.engines}.items():
-            lines = (*explain(parity.dense), *explain(parity.pruned))
-            print_lines(f"batch {batch}: {line}" if batch else line for line in lines)
+    record = {**vars(result), "passed": result.passed}
+    show(arguments, record, lambda: _print(result))
     return 0 if result.passed else 1
+
+
+def _print(result: "FolderCheck") -> None:
+    for batch, parity in {0: result.parity, **result.engines}.items():
+        lines = (*explain(parity.dense), *explain(parity.pruned))
+        print_lines(f"batch {batch}: {line}" if batch else line for line in lines)
 
 
 def _compare_file(arguments: argparse.Namespace) -> int:

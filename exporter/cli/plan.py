@@ -5,7 +5,6 @@ list with one ACS value per layer; the others need neither.
 """
 
 import argparse
-from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
@@ -39,8 +38,8 @@ from exporter.jobs.recipe import Recipe
 if TYPE_CHECKING:
     from exporter.calibration.record import Calibration
 
-    # How to prune, which model, and how to read the calibration that is given.
-    Start: TypeAlias = tuple[Policy, ModelSpec, Callable[[], Calibration | None]]
+    # How to prune, which model, and the calibration that is given.
+    Start: TypeAlias = tuple[Policy, ModelSpec, Calibration | None]
 
 EXAMPLES = (
     "star-export plan --model deit_base_patch16_224 --rates 4=0.7 7=0.49 10=0.343",
@@ -68,10 +67,9 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.acs and recipe.prune.method is None:
         recipe = recipe.but(prune={"method": Method.STAR})
     out = writable_file(arguments.out) if arguments.out else None
-    policy, spec, read = _listed(recipe) or _opened(recipe)
+    policy, spec, calibration = _listed(recipe) or _opened(recipe)
     policy.check_amount("plan")
     _check_sources(policy, recipe.prune.calibration, arguments.acs)
-    calibration = read()
     acs = _read_acs(arguments.acs) if arguments.acs else ()
     schedule = schedule_of(policy, spec, calibration, acs=acs)
     log_oddities(schedule, policy, spec)
@@ -108,16 +106,11 @@ def _listed(recipe: Recipe) -> "Start | None":
     answer = listed(recipe.model)
     if answer is None or answer.spec is None:
         return None
-    spec, file = answer.spec, recipe.prune.calibration
-
-    def read() -> "Calibration | None":
-        if file is None:
-            return None
+    calibration, file = None, recipe.prune.calibration
+    if file is not None:
         calibration = load_calibration(file)
-        check_calibration(calibration, spec, "")
-        return calibration
-
-    return recipe.policy(), spec, read
+        check_calibration(calibration, answer.spec, "")
+    return recipe.policy(), answer.spec, calibration
 
 
 def _opened(recipe: Recipe) -> "Start":
@@ -129,13 +122,9 @@ def _opened(recipe: Recipe) -> "Start":
     variant = open_recipe(recipe)
     network = variant.network
     spec = with_outputs(network.described, network.recipe.model.outputs).spec
-
-    def read() -> "Calibration | None":
-        calibration = network.calibration_for(network.described.spec)
-        return calibration and calibration.of_first(spec.depth)
-
+    calibration = network.calibration_for(network.described.spec)
     assert variant.policy is not None  # the dense model is not planned
-    return variant.policy, spec, read
+    return variant.policy, spec, calibration and calibration.of_first(spec.depth)
 
 
 def _check_sources(policy: Policy, calibration: Path | None, acs: Path | None) -> None:

@@ -105,14 +105,11 @@ class SetAction(argparse.Action):
         path, equals, word = text.partition("=")
         table, _, key = path.partition(".")
         name, _, entry = key.partition(".")
-        field = (
-            fields_of(self.tables[table]).get(name) if table in self.tables else None
-        )
         subject, place = f"{SET} {path}", _place(table, name)
+        field = by_place(self.tables).get(place)
         if field is None:
-            raise RecipeError(
-                subject, "an unknown setting", _nearest(self.tables, path)
-            )
+            expected = _nearest(self.tables, path)
+            raise RecipeError(subject, "an unknown setting", expected)
         if not equals or bool(entry) != _is_dict(field):
             expected = f"{place}.NAME=VALUE" if _is_dict(field) else f"{place}=VALUE"
             raise RecipeError(SET, SHORT.repr(text), expected)
@@ -129,7 +126,7 @@ def _nearest(tables: Mapping[str, type[Settings]], path: str) -> str:
     homes = homes_of(tables, path.rpartition(".")[2])
     if homes:
         return " or ".join(_place(*home) for home in homes)
-    near = get_close_matches(path, places_of(tables))
+    near = get_close_matches(path, by_place(tables))
     return " or ".join(near) if near else f"TABLE.KEY of the tables {', '.join(tables)}"
 
 
@@ -151,18 +148,18 @@ def tables_from_flags(
     return {name: _given(settings, arguments, name) for name, settings in sections}
 
 
-def places_of(tables: Mapping[str, type[Settings]]) -> list[str]:
-    """Return where arguments have the settings of tables, as `prune.rho`."""
-    places = []
+def by_place(tables: Mapping[str, type[Settings]]) -> dict[str, Field]:
+    """Return the settings of tables by where arguments have them, as `prune.rho`."""
+    places = {}
     for table, settings in tables.items():
-        places += [_place(table, name) for name in fields_of(settings)]
+        for name, field in fields_of(settings).items():
+            places[_place(table, name)] = field
     return places
 
 
 def flag_of(record: type[Sections], place: str) -> str:
     """Return what sets a setting of a section: its flag, or `--set` with its place."""
-    section, _, name = place.partition(".")
-    field = fields_of(sections_of(record)[section])[name]
+    field = by_place(sections_of(record))[place]
     return _flag(field.key) if field.has_flag else f"{SET} {place}"
 
 
@@ -189,12 +186,10 @@ def _by_flag(
     if not issubclass(settings, Sections):
         fields = fields_of(settings).items()
         return {field.key: (_place(table, name), field) for name, field in fields}
-    places = {}
-    for section, kind in sections_of(settings).items():
-        for flag, (place, field) in _by_flag(kind, section).items():
-            if field.has_flag:
-                places[flag] = (place, field)
-    return places
+    places = by_place(sections_of(settings))
+    return {
+        field.key: (place, field) for place, field in places.items() if field.has_flag
+    }
 
 
 def _help(field: Field, default: Any) -> str:
