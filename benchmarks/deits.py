@@ -93,10 +93,9 @@ def prune(asked: Schedule, name: str, layout: Layout = Layout.SHRINKING) -> Prun
     return PrunedViT(vit, asked, inter, layout)
 
 
-def saving(name: str, method: Method, share: float) -> PrunedViT:
-    """Create the network that saves a share of the MACs by a method."""
-    policy = resolve(Prune(method=method, mac_reduction=share))
-    return prune(schedule_of(policy, deit(name).spec, acs=_ACS[name]), name)
+def saving(name: str, how: Prune) -> PrunedViT:
+    """Create the network that saves a share of the MACs, `mac_reduction`, by a method."""
+    return prune(schedule_of(resolve(how), deit(name).spec, acs=_ACS[name]), name)
 
 
 def dense(name: str) -> PrunedViT:

@@ -184,7 +184,7 @@ def test_the_serving_commands(
     quick, errors = {"bench": ("--rounds", "5", "--batches", "1")}, ""
     for page in ("README.md", "docs/serving.md"):
         for words in commands_of(page, f"{HERE}::test_the_serving_commands"):
-            own = [folder if word == "build/deit" else word for word in words]
+            own = [folder if word == "build/vit" else word for word in words]
             done = star_export(*own, *quick.get(words[0], ()))
             assert done.code == 0, (words, done.err)
             errors += done.err

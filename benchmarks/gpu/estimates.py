@@ -2,7 +2,7 @@
 
     python benchmarks/gpu/estimates.py --out build/gpu/estimates
 
-Estimates are no measurements: see `exporter.engines.cost_model`. A JSON record for each model, method and
+Estimates are no measurements: see `exporter.engines.cost_model`. A JSON record for each model, way and
 share goes to --out; existing ones are not built again.
 """
 
@@ -10,7 +10,7 @@ import argparse
 import json
 import sys
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 # Started by its path, a script finds its own folder alone: deits.py is a folder up.
@@ -25,13 +25,19 @@ from exporter.core.base.targets import RTX, TENSORRT_FP16
 from exporter.core.base.vocabulary import Method
 from exporter.core.lower.pipeline import lower
 from exporter.core.prune.pruned_vit import PrunedViT
+from exporter.core.schedule.prune import Prune
 from exporter.engines.builder import build_plan
 from exporter.engines.cost_model import GPUS, estimated_ms
 from exporter.engines.programs import read_programs
 from exporter.engines.settings import BuildSettings
 from exporter.engines.tool import tool_of
 
-METHODS = (Method.STAR, Method.TOME, Method.MATCHING)
+WAYS = {
+    "STAR": Prune(method=Method.STAR),
+    "ToMe": Prune(method=Method.TOME),
+    "matching": Prune(method=Method.MATCHING),
+    "matching, one merge": Prune(method=Method.MATCHING, merges=1),
+}
 SHARES = (0.4, 0.6)
 BATCHES = (1, 8, 64, 256)
 # Plans for other compute capabilities have the same steps.
@@ -98,18 +104,18 @@ def main() -> None:
 
 
 def _heads() -> str:
-    heads = " | ".join(("model", "batch", "dense, ms", *METHODS))
-    return f"| {heads} |\n{'|---' * (len(METHODS) + 3)}|"
+    heads = " | ".join(("model", "batch", "dense, ms", *WAYS))
+    return f"| {heads} |\n{'|---' * (len(WAYS) + 3)}|"
 
 
 def _rows(gpu: str, model: str, estimates: Estimates) -> Iterable[str]:
     """Yield a row for each batch: the speed-ups over dense at each share of MACs saved."""
     unpruned = estimates.of(f"{model}.dense", dense(model))[gpu]
-    pruned: dict[Method, list[dict[str, float]]] = {method: [] for method in METHODS}
-    for method, times in pruned.items():
+    pruned: dict[str, list[dict[str, float]]] = {way: [] for way in WAYS}
+    for way, times in pruned.items():
         for share in SHARES:
-            name = f"{model}.{method}{share:g}"
-            times.append(estimates.of(name, saving(model, method, share))[gpu])
+            network = saving(model, replace(WAYS[way], mac_reduction=share))
+            times.append(estimates.of(f"{model}.{way}.{share:g}", network)[gpu])
     for batch, milliseconds in unpruned.items():
         cells = [model, batch, f"{milliseconds:.2f}"]
         for times in pruned.values():

@@ -50,7 +50,7 @@ class Prune(Settings):
 
     scorer: str | None = option(
         None,
-        "Score that chooses the patches; by default fused; matching has token-pairs, tome pairs.",
+        "Score that chooses the patches. Default: token-pairs (matching), pairs (tome), fused (star, a-star).",
         SCORERS,
         group="how to prune",
     )
@@ -84,7 +84,7 @@ class Prune(Settings):
     )
     reduce: str | None = option(
         None,
-        "What happens to the patches that are not kept; by default drop, for pairs merge-weighted.",
+        "What happens to the other patches. Default: merge-weighted (matching, tome), drop (star, a-star).",
         REDUCTIONS,
         group="how to prune",
     )
@@ -97,7 +97,7 @@ class Prune(Settings):
     refit: bool = option(
         False,
         "Refit the last matrix of each attention and MLP to the pruned model, without labels, on calibration "
-        "images: as long as 12,000 images of the unpruned model at most. It pays from 60 % saved on.",
+        "images: as long as 12,000 images of the unpruned model at most. It may pay from 60 % saved on.",
         group="how to prune",
     )
     rho: Share | None = option(
@@ -112,8 +112,8 @@ class Prune(Settings):
     )
     rates: LayerRates = option(
         {},
-        "Retention rates of layers, counted from 1, e.g. 4=0.7 7=0.49; other layers keep all patches. A number for "
-        "how much to prune, beside them, scales them to reach it.",
+        "Retention rates of layers, counted from 1 (0: before the first), e.g. 4=0.7 7=0.49; other layers keep all "
+        "patches. A number for how much to prune, beside them, scales them to reach it.",
         group="how much to prune",
     )
     schedule: GivenPath = option(

@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from exporter.core.base.vocabulary import Method
+from exporter.core.schedule.prune import Prune
 from exporter.engines.cost_model import GPUS
 from tests.benchmarks.scripts import script
 
@@ -18,7 +19,7 @@ def test_a_row_for_each_batch_and_the_second_call_builds_nothing(
     tiny_deit: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pytest.importorskip("tensorrt_rtx", reason="needs star-export[tensorrt-rtx]")
-    monkeypatch.setattr(module, "METHODS", (Method.STAR,))
+    monkeypatch.setattr(module, "WAYS", {"STAR": Prune(method=Method.STAR)})
     monkeypatch.setattr(module, "SHARES", (0.3,))
     monkeypatch.setattr(module, "BATCHES", (1, 8))
     estimates = module.Estimates(tmp_path)
