@@ -21,16 +21,6 @@ from tests.vits import TINY_SHAPE, make_model, make_tower, make_vit, random_imag
 NAME = "vit_tiny_patch16_224"
 
 
-def test_a_checkpoint_brings_its_own_class_count(tmp_path: Path) -> None:
-    model = make_model()
-    save_file(model.state_dict(), tmp_path / "w.safetensors")
-    vit = load(ModelRequest(NAME, tmp_path / "w.safetensors", model_kwargs=TINY_SHAPE))
-    assert vit.spec.num_classes == 7
-    images = torch.randn(2, 3, 32, 32)
-    with torch.inference_mode():
-        assert torch.equal(vit.model(images), model(images))
-
-
 def test_num_classes_overrides_and_a_head_of_another_size_is_refused(
     tmp_path: Path,
 ) -> None:

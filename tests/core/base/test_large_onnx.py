@@ -142,10 +142,8 @@ def test_padded_a_star_is_inlined_without_the_weights() -> None:
     assert is_large(model)
 
 
-def test_missing_weights_are_one_line(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(large_onnx, "MOST_INSIDE", 2000)
+@pytest.mark.usefixtures("small_limit")
+def test_missing_weights_are_one_line(tmp_path: Path) -> None:
     path = tmp_path / "m.onnx"
     save_onnx(lower(star(), ONNXRUNTIME), path)
     data_path(path).unlink()
@@ -159,10 +157,12 @@ def test_a_large_model_is_compiled_checked_measured_and_served(
     star_export: Command, workplace: Workplace, tmp_path: Path
 ) -> None:
     """From a folder that was moved, and whatever the working directory is."""
-    flags = (*workplace.model, "--images", workplace.images, "--recipe", BRIEF)
-    flags += ("--method", "star", "--scorer", "intra", "--rho", "0.5")
+    images = ("--images", workplace.images)
+    model = (*workplace.model, *images, "--recipe", BRIEF)
+    model += ("--set", "model.preprocess.crop_rounding=down")
+    flags = ("--method", "star", "--scorer", "intra", "--rho", "0.5", "--rounds", "5")
     done = star_export(
-        "compile", *flags, "--rounds", "5", "--batch", "2", "--out", tmp_path / "a"
+        "compile", *model, *flags, "--batch", "2", "--out", tmp_path / "a"
     )
     assert done.code == 0, done.err
     shutil.move(tmp_path / "a", tmp_path / "b")
@@ -171,16 +171,16 @@ def test_a_large_model_is_compiled_checked_measured_and_served(
     for path in (files.dense, files.pruned):
         assert len(files_of(path)) == 2
         assert f"{path.name}.data" in (folder / "SHA256SUMS").read_text()
-    checked = star_export("check", folder)
-    assert checked.code == 0, checked.err
-    images = ("--images", workplace.images)
-    one = star_export(
-        "check", "--onnx", files.pruned, *workplace.model, *images, "--recipe", BRIEF
-    )
-    assert one.code == 0, one.err
-    assert star_export("eval", folder, *images, "--batch", "4").code == 0
-    quick = ("--batches", "1", "--rounds", "5", "--warmup", "0")
-    assert star_export("bench", folder, *quick).code == 0
+    hub, quick = tmp_path / "hub", ("--batches", "1", "--rounds", "5", "--warmup", "0")
+    for verb in (
+        ("check", folder),
+        ("check", "--onnx", files.pruned, *model),
+        ("eval", folder, *images, "--batch", "4"),
+        ("bench", folder, *quick),
+        ("serve-config", folder, "--loader", "huggingface", "--out", hub),
+    ):
+        done = star_export(*verb)
+        assert done.code == 0, done.err
     for place in write_repository(folder, tmp_path / "models", ServeSettings()).models:
         np.testing.assert_array_equal(
             answers(place / "1/model.onnx"),
@@ -190,27 +190,8 @@ def test_a_large_model_is_compiled_checked_measured_and_served(
     refused = star_export("check", folder)
     assert refused.code == 2
     assert f"{files.pruned.name}.data | got sha256" in refused.error
-
-
-@pytest.mark.usefixtures("small_limit")
-def test_no_folder_for_a_loader_lacks_the_weights(
-    star_export: Command, workplace: Workplace, tmp_path: Path
-) -> None:
-    flags = (*workplace.model, "--images", workplace.images, "--recipe", BRIEF)
-    flags += ("--method", "star", "--scorer", "intra", "--rho", "0.5", "--rounds", "0")
-    flags += ("--set", "model.preprocess.crop_rounding=down")
-    assert star_export("compile", *flags, "--out", tmp_path / "a").code == 0
-    done = star_export(
-        "serve-config",
-        tmp_path / "a",
-        "--loader",
-        "huggingface",
-        "--out",
-        tmp_path / "hub",
-    )
-    assert done.code == 0, done.err
-    shutil.rmtree(tmp_path / "a")
-    assert (tmp_path / "hub/onnx/model.onnx_data").is_file()
-    with OnnxRuntimeRunner(tmp_path / "hub/onnx/model.onnx", threads=1) as runner:
-        images = np.zeros((1, 3, 32, 32), np.float32)
-        assert np.isfinite(runner.run({"pixel_values": images})[LOGITS]).all()
+    shutil.rmtree(folder)
+    assert (hub / "onnx/model.onnx_data").is_file()
+    with OnnxRuntimeRunner(hub / "onnx/model.onnx", threads=1) as runner:
+        pixels = np.zeros((1, 3, 32, 32), np.float32)
+        assert np.isfinite(runner.run({"pixel_values": pixels})[LOGITS]).all()

@@ -14,6 +14,7 @@ from exporter.core.schedule.prune import Prune
 from exporter.core.vit.protocol import PrunableViT, attention_half, mlp_half
 from exporter.core.vit.spec import as_it_came
 from tests.core.prune.adaptive import RATES, inter_of
+from tests.core.prune.ops.references import reference_into, reference_mean
 from tests.rounding import assert_networks_own
 from tests.rows import row_of
 from tests.vits import FAMILIES, make_model, make_vit, random_images
@@ -41,44 +42,53 @@ def test_rates_of_one_are_the_untouched_model(family: str) -> None:
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-@pytest.mark.parametrize("scorer", ["fused", "intra", "inter", "random"])
+@pytest.mark.parametrize(
+    ("scorer", "reduce"),
+    [
+        *((scorer, "drop") for scorer in ("fused", "intra", "inter", "random")),
+        *(("fused", reduce) for reduce in ("merge", "merge-weighted")),
+    ],
+)
 def test_each_image_is_pruned_as_a_plain_loop_prunes_it(
-    family: str, scorer: str
+    family: str, scorer: str, reduce: str
 ) -> None:
-    """One image at a time, scores as products of powers, positions as sets: nothing of the batched code."""
+    """One image at a time, scores as products of powers, groups averaged by NumPy: nothing of the batched code."""
     vit = make_vit(family)
     inter = inter_of(vit)
     schedule = manual_schedule(
-        vit.spec, RATES, resolve(Prune(scorer, alpha=0.3, reduce="drop"))
+        vit.spec, RATES, resolve(Prune(scorer, alpha=0.3, reduce=reduce))
     )
-    images = random_images(vit, 3)
+    pruned, images = PrunedViT(vit, schedule, inter), random_images(vit, 3)
     with torch.inference_mode():
-        trace = PrunedViT(vit, schedule, inter).trace(images)
+        trace = pruned.trace(images)
         for image in range(3):
-            logits, kept = plain_loop(
-                vit, schedule.keep, images[image : image + 1], scorer, inter
+            logits, kept, joined = plain_loop(
+                pruned, images[image : image + 1], scorer, inter
             )
             torch.testing.assert_close(
                 trace.logits[image], logits, rtol=1e-4, atol=1e-4
             )
-            positions = np.arange(vit.spec.num_patches)
-            for layer, survivors in trace.decisions.items():
-                positions = positions[survivors.index[image].numpy()]
-                assert set(positions.tolist()) == kept[layer]
+            for layer, made in trace.decisions.items():
+                np.testing.assert_array_equal(made.index[image], kept[layer])
+                if made.into is not None:
+                    np.testing.assert_array_equal(made.into[image], joined[layer])
 
 
 def plain_loop(
-    vit: PrunableViT,
-    keep: tuple[int, ...],
-    image: torch.Tensor,
-    scorer: str,
-    inter: np.ndarray,
-) -> tuple[torch.Tensor, dict[int, set[int]]]:
-    prefix, positions = vit.spec.num_prefix_tokens, list(range(vit.spec.num_patches))
+    pruned: PrunedViT, image: torch.Tensor, scorer: str, inter: np.ndarray
+) -> tuple[torch.Tensor, dict[int, np.ndarray], dict[int, np.ndarray]]:
+    """The logits, and by layer the survivors and those that patches join."""
+    vit, keep = pruned.vit, pruned.schedule.keep
+    prefix, positions = vit.spec.num_prefix_tokens, np.arange(vit.spec.num_patches)
     random = np.random.default_rng(0).uniform(0.5, 1.0, inter.shape)
-    tokens, kept = vit.embed(image), {}
+    tokens, sizes = vit.embed(image), np.ones(prefix + len(positions))
+    kept, joined = dict[int, np.ndarray](), dict[int, np.ndarray]()
     for layer, block in enumerate(vit.blocks):
-        tokens, seen = attention_half(block, tokens, torch.tensor([positions]))
+        weighs = pruned.reduction.weighs_keys
+        bias = torch.from_numpy(np.log(sizes)).float()[None] if weighs else None
+        tokens, seen = attention_half(
+            block, tokens, torch.from_numpy(positions)[None], key_bias=bias
+        )
         row = row_of(seen, vit.spec.num_class_tokens)
         if keep[layer] < len(positions):
             intra = row[0].softmax(-1).mean(0)[prefix:].double().numpy()
@@ -88,14 +98,21 @@ def plain_loop(
                 "inter": inter[layer][positions],
                 "random": random[layer][positions],
             }[scorer]
-            best = sorted(np.argsort(-score, kind="stable")[: keep[layer]].tolist())
-            tokens = torch.cat(
-                [tokens[:, :prefix], tokens[:, [prefix + i for i in best]]], dim=1
+            best = np.sort(np.argsort(-score, kind="stable")[: keep[layer]])
+            into, _ = reference_into(seen.key[0].numpy(), best, prefix)
+            merged, summed = reference_mean(
+                tokens[0].numpy(), into, sizes, len(best), prefix
             )
-            positions = [positions[i] for i in best]
-            kept[layer + 1] = set(positions)
+            if pruned.reduction.merges:
+                tokens, sizes = torch.from_numpy(merged).float()[None], summed
+            else:
+                taken = [*range(prefix), *(prefix + best)]
+                tokens, sizes = tokens[:, taken], sizes[taken]
+            positions = positions[best]
+            kept[layer + 1], joined[layer + 1] = best, into
         tokens = mlp_half(block, tokens)
-    return vit.classify(vit.norm(tokens))[0], kept
+    assert sizes.sum() == prefix + vit.spec.num_patches or not pruned.reduction.merges
+    return vit.classify(vit.norm(tokens))[0], kept, joined
 
 
 @FORCED

@@ -82,6 +82,17 @@ def test_a_reference_that_contradicts_itself_is_refused(
         compared(family)
 
 
+def test_scores_of_another_layer_are_no_scores_of_this_one() -> None:
+    reference = {
+        "score_01": np.array([[2.0, 1.0]], np.float32),
+        "keep_01": np.array([[0]]),
+        "score_02": np.array([[2.0, 1.0]], np.float32),
+        "keep_02": np.array([[0]]),
+    }
+    with pytest.raises(ParityError, match="need those of the best score_02"):
+        compare_layers([1, 2], reference, reference, {})
+
+
 def adaptive(
     score: list[list[float]], keep: list[list[int]], count: list[int]
 ) -> dict[str, np.ndarray]:

@@ -17,7 +17,6 @@ from exporter.core.lower.passes.webgpu import (
     round_as_floor,
 )
 from exporter.core.prune.pruned_vit import PrunedViT
-from exporter.core.verify.onnxruntime_runner import OnnxRuntimeRunner
 from tests.core.lower import models
 from tests.core.lower.graphs import applied, graph_of, kinds_of, noise, operators, run
 from tests.vits import varied_images
@@ -135,13 +134,12 @@ def test_decisions_of_its_variants_are_int64(method: str) -> None:
     pruned = METHODS[method]()
     model = models.lowered(pruned, WEB)
     images = varied_images(pruned.vit, 4).numpy()
-    traced = models.run(tracing_model(model), images)
-    decisions = {name: array for name, array in traced.items() if name != "logits"}
-    assert {array.dtype for array in decisions.values()} == {np.dtype(np.int64)}
-    forced = forced_model(model).SerializeToString()
-    with OnnxRuntimeRunner(forced, name="forced") as runner:
-        names = {info.name for info in runner.inputs}
-        feed = {name: array for name, array in decisions.items() if name in names}
-        logits = runner.run({"images": images, **feed})["logits"]
-    assert feed and len(names) == len(feed) + 1
-    np.testing.assert_allclose(logits, traced["logits"], atol=1e-5)
+    shown = models.run(tracing_model(model), images)
+    logits = shown.pop("logits")
+    assert {array.dtype for array in shown.values()} == {np.dtype(np.int64)}
+    forced = forced_model(model)
+    names = {value.name for value in forced.graph.input} - {"images"}
+    taken = {name: shown[name] for name in names}
+    assert taken
+    found = models.run(forced, images, **taken)["logits"]
+    np.testing.assert_allclose(found, logits, atol=1e-5)

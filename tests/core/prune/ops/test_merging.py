@@ -8,7 +8,6 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from torch.library import opcheck
 
 from exporter.core.prune.ops.factors import WIDEST_GAP
 from exporter.core.prune.ops.merging import (
@@ -112,15 +111,6 @@ def test_gradients_reach_every_token_by_its_weight() -> None:
     )
 
 
-@pytest.mark.parametrize("sized", [False, True])
-def test_the_operators_are_well_formed(sized: bool) -> None:
-    tokens, key = torch.randn(2, 6, 4), torch.randn(2, 3, 6, 4)
-    opcheck(torch.ops.star.merge_into.default, (key, torch.tensor([[0, 2], [1, 3]]), 1))
-    into = torch.tensor([[0, 0, 1, 1, 0], [0, 0, 0, 1, 1]])
-    sizes = torch.ones(2, 6) if sized else None
-    opcheck(torch.ops.star.merge_tokens.default, (tokens, into, sizes, 2, 1))
-
-
 Pairing = tuple[torch.Tensor, torch.Tensor | None, int, int]
 # Further apart than float32 rounds.
 CLEAR = 1e-5
@@ -217,11 +207,3 @@ def test_autocast_rounds_no_decision_and_no_mean() -> None:
         (*again, *means_again), (index, into, score, gap, *means), strict=True
     ):
         assert ours.equal(theirs)
-
-
-@pytest.mark.parametrize("sized", [False, True])
-@pytest.mark.parametrize(("kept", "prefix"), [(4, 1), (5, 1), (3, 0), (4, 3), (2, 1)])
-def test_the_operator_is_well_formed(kept: int, prefix: int, sized: bool) -> None:
-    key = torch.randn(2, 2, prefix + 7, 4)
-    sizes = torch.ones(2, prefix + 7) if sized else None
-    opcheck(torch.ops.star.pair_tokens.default, (key, sizes, kept, prefix))

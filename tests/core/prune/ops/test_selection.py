@@ -5,7 +5,6 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from torch.library import opcheck
 
 from exporter.core.prune.ops.cdf_reference import cdf_retain as reference
 from exporter.core.prune.ops.factors import as_nodes
@@ -63,14 +62,6 @@ def test_rows_are_taken_by_slot_and_their_gradients_are_added() -> None:
     assert packed.grad.sum(-1).tolist() == [4.0, 4.0, 4.0]
 
 
-def test_the_operators_are_well_formed() -> None:
-    opcheck(torch.ops.star.keep_top_k.default, (torch.randn(2, 6), 3))
-    tokens = torch.randn(2, 6, 4)
-    opcheck(
-        torch.ops.star.take_tokens.default, (tokens, torch.tensor([[0, 2], [1, 3]]), 1)
-    )
-
-
 @given(st.integers(0, 2**32 - 1), st.integers(0, 2))
 def test_the_rows_that_stay_are_those_of_a_loop(seed: int, prefix: int) -> None:
     slots, index, count = drawn_choice(np.random.default_rng(seed), prefix)
@@ -107,9 +98,3 @@ def test_its_width_is_a_size_that_export_knows_nothing_of() -> None:
         )
     other, fewer = torch.rand(2, 8), torch.tensor([8, 3])
     torch.testing.assert_close(program.module()(other, fewer), Keep()(other, fewer))
-
-
-def test_the_operator_is_sound() -> None:
-    torch.library.opcheck(
-        torch.ops.star.cdf_retain, (torch.rand(3, 8), torch.tensor([8, 3, 1]), 0.5)
-    )
