@@ -61,7 +61,9 @@ def finetune(
         score: How good a model is, the same in every process, by images that it is not trained on; the later of
             equal ones is the better.
     """
-    _check(student, teacher)
+    if not any(parameter.requires_grad for parameter in student.parameters()):
+        got = "a model whose parameters are all frozen"
+        raise ModelError("student", got, "one that can be trained")
     run = _new_run(student, settings, identity, {} if skipped is None else skipped)
     if checkpoint is not None and run.restore(checkpoint):
         logger.info("%s: continuing after epoch %d", checkpoint, run.epochs_done)
@@ -121,23 +123,6 @@ def _trained(
     for part in processes().gathered(run.skipped):
         run.skipped.update(part)
     return loss
-
-
-def _check(student: nn.Module, teacher: nn.Module | None) -> None:
-    if not any(parameter.requires_grad for parameter in student.parameters()):
-        got = "a model whose parameters are all frozen"
-        expected = "one that can be trained"
-        hint = "an adapted model is trained inside `with trainable(vit)`"
-        raise ModelError("student", got, expected, hint)
-    if teacher is None:
-        return
-    if any(part.training for part in teacher.modules()):
-        raise ModelError(
-            "teacher", "a model in training mode", "eval mode", "call .eval() first"
-        )
-    trained = {id(parameter) for parameter in student.parameters()}
-    if any(id(parameter) in trained for parameter in teacher.parameters()):
-        raise ModelError("teacher", "weights that the student trains", "a copy of them")
 
 
 def _new_run(

@@ -234,15 +234,8 @@ def test_what_cannot_be_trained_is_one_line() -> None:
     ):
         finetune(vit.model, None, batches, FAST)
     assert not changed(vit.model, before)
-    student = make_model()
-    with pytest.raises(ModelError, match=r"teacher \| got a model in training mode"):
-        finetune(student, make_model(seed=1).train(), batches, FAST)
-    with pytest.raises(
-        ModelError, match=r"teacher \| got weights that the student trains"
-    ):
-        finetune(student, student, batches, FAST)
     with pytest.raises(ImageError, match="an epoch without images"):
-        finetune(student, None, lambda _: [], FAST)
+        finetune(make_model(), None, lambda _: [], FAST)
 
 
 @pytest.mark.parametrize("good", [0, 1])
