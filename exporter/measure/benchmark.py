@@ -13,7 +13,6 @@ from typing import TypeAlias, TypeVar
 
 import numpy as np
 
-from exporter.core.base.errors import UserError
 from exporter.core.base.intervals import Interval
 from exporter.core.base.tensor_names import Array
 from exporter.core.verify.runner import Feed, Runner
@@ -127,13 +126,8 @@ def in_turns(
 
 def ratio_of(base: Throughput, divisor: Throughput) -> Ratio:
     """Divide the times of `base` by those of `divisor`, from one call of `throughput`."""
-    if (base.batch, len(base.rounds_ms)) != (divisor.batch, len(divisor.rounds_ms)):
-        got = f"batch {divisor.batch} in {len(divisor.rounds_ms)} rounds"
-        expected = f"batch {base.batch} in {len(base.rounds_ms)} rounds, as the other"
-        raise UserError("two models to compare", got, expected)
-    low, median, high = np.percentile(
-        np.divide(base.rounds_ms, divisor.rounds_ms), [25, 50, 75]
-    ).tolist()
+    ratios = np.divide(base.rounds_ms, divisor.rounds_ms)
+    low, median, high = np.percentile(ratios, [25, 50, 75]).tolist()
     return Ratio(median, (low, high))
 
 

@@ -4,7 +4,6 @@ import hashlib
 import json
 import time
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -47,9 +46,8 @@ class Book:
         self._known: dict[str, Any] = {}
         self._seconds: dict[str, float] = {}
         for line in self._file.records() if processes().main else ():
-            with suppress(KeyError, TypeError, ValueError):
-                self._known[line["key"]] = line["value"]
-                self._seconds[line["key"]] = float(line["seconds"])
+            self._known[line["key"]] = line["value"]
+            self._seconds[line["key"]] = line["seconds"]
 
     def record(
         self,

@@ -6,7 +6,6 @@ from itertools import permutations
 import numpy as np
 import pytest
 
-from exporter.core.base.errors import UserError
 from exporter.measure.benchmark import (
     Ratio,
     Throughput,
@@ -84,9 +83,3 @@ def test_ratios_are_taken_round_by_round() -> None:
     dense = measured(10, 20, 40, 80, 100)
     pruned = measured(5, 10, 20, 40, 50)
     assert ratio_of(dense, pruned) == Ratio(2.0, (2.0, 2.0))
-
-
-@pytest.mark.parametrize("other", [measured(*[1.0] * 6), measured(*[1.0] * 5, batch=8)])
-def test_other_rounds_or_another_batch_are_not_compared(other: Throughput) -> None:
-    with pytest.raises(UserError, match="batch 4 in 5 rounds"):
-        ratio_of(measured(*[1.0] * 5), other)
