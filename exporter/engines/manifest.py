@@ -88,10 +88,9 @@ def manifest_path(engine: Path) -> Path:
 
 def read_manifest(engine: Path) -> EngineManifest:
     """Read the manifest beside an engine."""
-    for path, what in ((engine, "an engine"), (manifest_path(engine), "its manifest")):
-        if not path.is_file():
-            hint = "star-export build FOLDER makes it"
-            raise ArtefactError(path, "no such file", what, hint)
+    if not engine.is_file():
+        hint = "star-export build FOLDER makes it"
+        raise ArtefactError(engine, "no such file", "an engine", hint)
     with as_written(manifest_path(engine), "the manifest of an engine"):
         return load_json(EngineManifest, manifest_path(engine))
 

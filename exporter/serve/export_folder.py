@@ -3,7 +3,6 @@
 from collections.abc import (
     Collection,
     Iterable,
-    Iterator,
     Mapping,
     Sequence,
 )
@@ -85,13 +84,9 @@ def read_folder(folder: Path) -> ExportFolder:
     return ExportFolder(folder, read_pair(paths))
 
 
-def raw_images_in(folder: Path) -> Iterator[tuple[Path, int]]:
-    """Yield the files of raw images in an export folder, each with its batch size."""
-    before, after = RAW_IMAGES.split("{batch}")
-    for path in sorted(folder.glob(f"{before}*{after}")):
-        batch = _name_in(folder, path)[len(before) : -len(after)]
-        if batch.isdecimal():
-            yield path, int(batch)
+def raw_images_in(folder: Path) -> list[Path]:
+    """Return the files of raw images in an export folder."""
+    return sorted(folder.glob(RAW_IMAGES.format(batch="*")))
 
 
 def save_raw_images(images: Array, batches: Sequence[int], folder: Path) -> list[str]:
@@ -123,7 +118,7 @@ def save_checksums(folder: Path, names: Iterable[str]) -> None:
 def list_built(folder: Path) -> None:
     """Add the engines of a folder, what lies beside them, and all raw images to its `SHA256SUMS`."""
     listed = [name for name in read_checksums(folder) if not _is_of_engine(name)]
-    raw = [_name_in(folder, path) for path, _ in raw_images_in(folder)]
+    raw = [_name_in(folder, path) for path in raw_images_in(folder)]
     save_checksums(folder, {*listed, *raw, *_engine_files(folder)})
 
 
@@ -205,9 +200,8 @@ def remove_stale(folder: Path, names: Collection[str]) -> None:
         listed = read_checksums(folder)
     except ArtefactError:
         return
-    raw = (path for path, _ in raw_images_in(folder))
     old = {folder / name for name in listed if not _is_of_engine(name)}
-    old |= {*raw} | _old_engines(folder)
+    old |= {*raw_images_in(folder)} | _old_engines(folder)
     for path in sorted(old - {folder / name for name in names}):
         try:
             path.unlink(missing_ok=True)
@@ -231,11 +225,7 @@ def _old_engines(folder: Path) -> set[Path]:
         except ArtefactError:
             fits = False
         if not fits:
-            old |= {
-                engine,
-                manifest_path(engine),
-                layers_path(engine),
-            }
+            old |= {engine, manifest_path(engine), layers_path(engine)}
     return old
 
 

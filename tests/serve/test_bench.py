@@ -192,7 +192,7 @@ def test_images_of_another_reference_are_measured_and_leave_the_folder_whole(
             filled_batch(images, batch).tobytes() for batch in (1, 8)
         ]
         assert not any(place.exists() for place in read)
-        assert [batch for _, batch in raw_images_in(read_folder(folder).place)] == [
-            1,
-            8,
+        assert [path.name for path in raw_images_in(read_folder(folder).place)] == [
+            "images.batch1.bin",
+            "images.batch8.bin",
         ]
