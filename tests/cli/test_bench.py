@@ -233,13 +233,3 @@ def test_a_selection_cost_that_is_none_is_said_to_be_none(
         line for line in printed((measured,), capsys, monkeypatch) if "cost" in line
     )
     assert line == f"selection cost in GPU time at batch 8: {words}"
-
-
-def test_where_pruning_does_not_pay_the_first_line_says_so(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    at = at_batch(1)
-    slow = ratio_of(at.throughput.pruned, at.throughput.dense)
-    lines = printed((at_batch(8), replace(at, speed_up=slow)), capsys, monkeypatch)
-    told = "slower than the unpruned export: 0.50 × at batch 1, 2.00 × at batch 8."
-    assert lines[0] == f"In GPU time, {told}"

@@ -1,7 +1,6 @@
 """`star-export build`: what it prints of engines (TensorRT is stood in for), and the plugin's source."""
 
 import importlib.util
-import sys
 from pathlib import Path
 
 import pytest
@@ -33,17 +32,10 @@ def machine(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_json_has_every_engine(star_export: Command, folder: Path) -> None:
     done = star_export("build", folder, "--batches", "1,8", "--json")
     assert done.code == 0, done.err
-    assert [each["file"] for each in done.json[:2]] == [
-        f"vit.{method}.tensorrt-fp32.engine" for method in ("dense", "star")
-    ]
-    for each in done.json:
-        assert each["manifest"]["settings"]["batches"] == [1, 8]
-        assert each["manifest"]["built"]["gpu"] == HERE.gpu
-        assert [audit["written"] for audit in each["manifest"]["audits"]] == [
-            {"fp32": 2},
-            {"fp32": 1},
-        ]
-        assert (folder / "engines" / each["file"]).is_file()
+    for engine in done.json:
+        assert engine["manifest"]["settings"]["batches"] == [1, 8]
+        assert (folder / "engines" / engine["file"]).is_file()
+    assert done.json[1]["file"] == "vit.star.tensorrt-fp32.engine"
 
 
 @pytest.mark.usefixtures("machine")
@@ -98,19 +90,6 @@ def test_the_source_is_written_and_the_command_printed(
     assert (done.code, done.err) == (0, "")
     (command,) = done.out.splitlines()
     assert f"cmake -S {out} " in command
-    assert (out / "CMakeLists.txt").is_file()
     assert files_below(out) == files_below(PLUGIN_SOURCE)
-
-
-def test_json_names_the_folder(star_export: Command, tmp_path: Path) -> None:
-    out = tmp_path / "plugin"
-    printed = star_export("build", "--plugin-source", out, "--json").json
-    assert printed["source"] == str(out)
-    assert printed["command"] in star_export("build", "--plugin-source", out).out
-
-
-def test_it_needs_no_rich(
-    star_export: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setitem(sys.modules, "rich", None)
-    assert star_export("build", "--plugin-source", tmp_path / "plugin").code == 0
+    told = star_export("build", "--plugin-source", out, "--json").json
+    assert told == {"source": str(out), "command": command}

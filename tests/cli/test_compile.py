@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from exporter.core.base.canonical_json import load_json
-from exporter.core.base.records import Pair, Schedule
+from exporter.core.base.records import Pair
 from exporter.core.base.tensor_names import INSTRUMENTED, instrumented_path
 from exporter.core.base.vocabulary import Method
 from exporter.jobs import compile as compile_module
@@ -19,7 +19,7 @@ from exporter.jobs.recipe import Recipe
 from exporter.report.record import Report
 from exporter.serve.export_folder import read_checksums
 from tests.commands import BRIEF, Command, Workplace, recipe_file, report_of
-from tests.report.reports import full_report, slower_report
+from tests.report.reports import full_report
 
 SETTINGS = {"gamma": 2, "images.seed": 1, "prune.seed": 1, "calibrate.seed": 1}
 
@@ -46,19 +46,13 @@ def test_it_leaves_a_folder_that_proves_itself(
     compile_tiny: Command, star_export: Command, tmp_path: Path, input_kind: str
 ) -> None:
     flags = f"--method star --rho 0.5 --input-kind {input_kind} --rounds 5 --batch 2"
-    recipe = recipe_file(tmp_path, **SETTINGS)
+    recipe, out = recipe_file(tmp_path, **SETTINGS), tmp_path / "out"
     done = compile_tiny(*recipe, *flags.split(), "--json")
     assert done.code == 0, done.err
     report = done.json
-    assert report == report_of(tmp_path / "out")
+    assert report == report_of(out)
     assert report["parity"]["pruned"]["passed"]
-    (output,) = report["parity"]["pruned"]["outputs"]
-    assert output["agreement"]["value"] == 1.0
-    assert report["gmacs"]["pruned"] < report["gmacs"]["dense"]
-    assert 0 <= report["accuracy"]["pruned"]["top1"] <= 1
     assert report["accuracy"]["dense"]["images"] == 12
-    low, high = report["accuracy"]["pruned"]["interval"]
-    assert low < report["accuracy"]["pruned"]["top1"] < high
     (at,) = (batch for batch in report["batches"] if batch["batch"] == report["batch"])
     assert at["throughput"]["pruned"]["images_per_s"] > 0
     assert at["mac_ratio"] == pytest.approx(
@@ -66,14 +60,10 @@ def test_it_leaves_a_folder_that_proves_itself(
     )
     assert (report["model"], report["batch"]) == ("vit_tiny_patch16_224", 2)
     assert (report["schedule"]["method"], report["schedule"]["rho"]) == ("star", 0.5)
-    assert {"torch", "timm", "onnx", "onnxruntime"} <= set(
-        report["hardware"]["versions"]
-    )
-    files = {path.name for path in (tmp_path / "out").rglob("*") if path.is_file()}
-    variants = [
-        instrumented_path(Path(report["files"]["pruned"]), role).name
-        for role in INSTRUMENTED
-    ]
+    libraries = {"torch", "timm", "onnx", "onnxruntime"}
+    assert libraries <= set(report["hardware"]["versions"])
+    files = {path.name for path in out.rglob("*") if path.is_file()}
+    pruned = Path(report["files"]["pruned"])
     assert files == {
         "calibration.safetensors",
         "schedule.json",
@@ -86,26 +76,27 @@ def test_it_leaves_a_folder_that_proves_itself(
         "report.html",
         "try.html",
         *report["files"].values(),
-        *variants,
+        *(instrumented_path(pruned, role).name for role in INSTRUMENTED),
         "images.batch1.bin",
         "images.batch2.bin",
     }
-    for line in (tmp_path / "out/SHA256SUMS").read_text().splitlines():
+    for line in (out / "SHA256SUMS").read_text().splitlines():
         digest, name = line.split("  ")
-        assert (
-            hashlib.sha256((tmp_path / "out" / name).read_bytes()).hexdigest() == digest
-        )
-    readme = (tmp_path / "out/README.txt").read_text().splitlines()
+        assert hashlib.sha256((out / name).read_bytes()).hexdigest() == digest
+    readme = (out / "README.txt").read_text().splitlines()
     assert {Path(line).name for line in readme} >= files
-    with np.load(tmp_path / "out/reference.npz") as reference:
+    with np.load(out / "reference.npz") as reference:
         assert reference["images"].dtype == input_kind
         assert reference["logits"].shape == (12, 2)
-    page = (tmp_path / "out/report.html").read_text()
-    assert "data:image/webp;base64," in page
-    assert "✓ Both files compute what PyTorch computes." in page
-    assert "Accuracy against images per second" in page
-    assert 'href="try.html"' in page
-    assert star_export("inspect", tmp_path / "out").code == 0
+    page = (out / "report.html").read_text()
+    for text in (
+        "data:image/webp;base64,",
+        "✓ Both files compute what PyTorch computes.",
+        "Accuracy against images per second",
+        'href="try.html"',
+    ):
+        assert text in page
+    assert star_export("inspect", out).code == 0
 
 
 @pytest.mark.ort
@@ -131,49 +122,6 @@ def test_a_folder_for_tensorrt_says_how_to_build_it_with_trtexec_alone(
 
 
 @pytest.mark.ort
-def test_compiling_a_star_for_a_mean_of_macs(
-    compile_tiny: Command, star_export: Command, workplace: Workplace, tmp_path: Path
-) -> None:
-    flags = "--method a-star --mac-reduction 0.3 --rounds 5 --batch 4"
-    recipe = recipe_file(tmp_path, **SETTINGS)
-    done = compile_tiny(*recipe, *flags.split(), "--json")
-    assert done.code == 0, done.err
-    report = done.json
-    assert report["parity"]["pruned"]["passed"]
-    use, gmacs = report["use"], report["gmacs"]
-    assert (use["layout"], use["batch"], use["images"]) == ("packed", 4, 12)
-    assert use["useful_macs"] / 1e9 == pytest.approx(gmacs["pruned"])
-    assert use["useful_macs"] <= use["executed_macs"] < gmacs["dense"] * 1e9
-    assert gmacs["pruned"] == pytest.approx(0.7 * gmacs["as_it_came"], rel=0.05)
-    assert all(
-        layer["least"] <= layer["median"] <= layer["most"] <= layer["star"]
-        for layer in use["layers"]
-    )
-    assert report["batches"][-1]["mac_ratio"] == pytest.approx(
-        gmacs["dense"] / gmacs["pruned"]
-    )
-    page = (tmp_path / "out/report.html").read_text()
-    assert "Patches kept per image" in page
-    described = star_export(
-        "inspect", tmp_path / "out" / report["files"]["pruned"], "--json"
-    ).json
-    assert (described["method"], described["layout"]) == ("a-star", "packed")
-    bench = star_export(
-        "bench", tmp_path / "out", "--batches", "2", "--rounds", "5", "--json"
-    ).json
-    assert bench["macs"]["pruned"] == use["useful_macs"]
-    assert bench["batches"][0]["selection"] is None
-    images = (
-        "--images",
-        workplace.images,
-        "--calibration",
-        tmp_path / "out/calibration.safetensors",
-    )
-    pruned = tmp_path / "out" / report["files"]["pruned"]
-    assert star_export("check", *workplace.model, *images, "--onnx", pruned).code == 0
-
-
-@pytest.mark.ort
 def test_several_methods_are_compared(
     compile_tiny: Command, star_export: Command, tmp_path: Path
 ) -> None:
@@ -187,18 +135,14 @@ def test_several_methods_are_compared(
     assert list(done.json) == sorted(methods)
     for method, report in done.json.items():
         assert report == report_of(out / method)
-        assert (
-            report["schedule"]["method"] == method
-            and report["parity"]["pruned"]["passed"]
-        )
+        assert report["schedule"]["method"] == method
+        assert report["parity"]["pruned"]["passed"]
         assert report["gmacs"]["pruned"] == pytest.approx(
             0.7 * report["gmacs"]["as_it_came"], rel=0.05
         )
         assert star_export("check", out / method).code == 0
-        assert (
-            json.loads((out / method / "recipe.json").read_text())["prune"]["method"]
-            == method
-        )
+        recipe = json.loads((out / method / "recipe.json").read_text())
+        assert recipe["prune"]["method"] == method
     for shared in (
         lambda report: report["parity"]["dense"],
         lambda report: report["accuracy"]["dense"],
@@ -212,34 +156,32 @@ def test_several_methods_are_compared(
     ):
         first, *others = map(shared, done.json.values())
         assert others == [first] * 2 and first
-    assert (out / "star/calibration.safetensors").read_bytes() == (
-        out / "a-star/calibration.safetensors"
-    ).read_bytes()
-    page = (out / "report.html").read_text()
-    assert page.count("Patches left after layer") == 3 * (
-        out / "star/report.html"
-    ).read_text().count("Patches left after layer")
-    assert "Relevance of the patches" in page
-    assert "Relevance of the patches" in (out / "a-star/report.html").read_text()
-    assert "Relevance of the patches" not in (out / "tome/report.html").read_text()
-    listed = {
-        line.split("  ")[1] for line in (out / "SHA256SUMS").read_text().splitlines()
-    }
+    calibrations = [out / method / "calibration.safetensors" for method in methods[:2]]
+    assert calibrations[0].read_bytes() == calibrations[1].read_bytes()
+    page, *pages = (
+        (place / "report.html").read_text()
+        for place in (out, *(out / method for method in methods))
+    )
+    left = "Patches left after layer"
+    assert page.count(left) == 3 * pages[0].count(left)
+    assert ["Relevance of the patches" in each for each in (page, *pages)] == [
+        True,
+        True,
+        True,
+        False,
+    ]
+    sums = (out / "SHA256SUMS").read_text().splitlines()
+    listed = {line.split("  ")[1] for line in sums}
     files = {
         path.relative_to(out).as_posix() for path in out.rglob("*") if path.is_file()
     }
     assert files == listed | {"SHA256SUMS"}
     shown = compile_tiny(*flags, "--method", "tome,star", "--rounds", "0")
     assert (shown.code, (out / "a-star").exists()) == (0, False)
-    rows = [
-        line.split("│")[1].strip()
-        for line in shown.out.splitlines()
-        if line.startswith("│")
-    ]
-    assert (
-        rows == ["your model", "unpruned", "tome", "star"]
-        and shown.out.count("PASSED") == 3
-    )
+    lines = [line.split("│") for line in shown.out.splitlines()]
+    rows = [cells[1].strip() for cells in lines if len(cells) > 1]
+    assert rows == ["your model", "unpruned", "tome", "star"]
+    assert shown.out.count("PASSED") == 3
     assert compile_tiny(*flags, "--rounds", "0").code == 0
     assert not (out / "star").exists() and not (out / "tome").exists()
 
@@ -283,31 +225,6 @@ def test_compiling_again_gives_the_same_bytes(
     assert {**reports[0], "hardware": None} == {**reports[1], "hardware": None}
 
 
-@pytest.mark.ort
-def test_rates_then_the_schedule_that_they_left(
-    star_export: Command, workplace: Workplace, tmp_path: Path
-) -> None:
-    quick = ("--rounds", "0", "--recipe", BRIEF, "--scorer", "intra")
-    flags = ("compile", *workplace.model, "--images", workplace.images, *quick)
-    done = star_export(
-        *flags, "--out", tmp_path / "a", "--rates", "2=0.5", "3=0.8", "--json"
-    )
-    assert done.code == 0, done.err
-    schedule = load_json(Schedule, tmp_path / "a/schedule.json")
-    assert schedule.rates[1] == 0.5
-    assert schedule.rho is None
-    assert done.json["calibration"] is None
-    assert not (tmp_path / "a/calibration.safetensors").exists()
-    again = star_export(
-        *flags, "--out", tmp_path / "b", "--schedule", tmp_path / "a/schedule.json"
-    )
-    assert again.code == 0, again.err
-    assert (tmp_path / "a/schedule.json").read_bytes() == (
-        tmp_path / "b/schedule.json"
-    ).read_bytes()
-    assert (tmp_path / "b/report.json").is_file()
-
-
 @pytest.fixture
 def told(compiled: Callable[..., Path], monkeypatch: pytest.MonkeyPatch) -> None:
     """A compilation gives the report of another; at a rho of 0.1 one that failed."""
@@ -346,65 +263,37 @@ def test_what_it_prints(
     assert printed == json.loads((compiled() / "report.json").read_text())
 
 
+@pytest.mark.parametrize("methods", ["star", "star,tome"])
+@pytest.mark.parametrize("beside", [True, False])
 def test_speeds_are_over_the_unpruned_export_and_beside_it_over_the_model_as_it_came(
-    compile_digits: Command, monkeypatch: pytest.MonkeyPatch
+    compile_digits: Command,
+    monkeypatch: pytest.MonkeyPatch,
+    methods: str,
+    beside: bool,
 ) -> None:
-    """One method, and several."""
-    full = full_report()
-    gmacs = {**full.gmacs, "as_it_came": full.gmacs["dense"]}
-    plain = replace(
-        full,
-        gmacs=gmacs,
-        batches=tuple(replace(batch, as_it_came=None) for batch in full.batches),
-    )
-    for report, shown in ((full, True), (plain, False)):
-        found = {Method.STAR: report, Method.TOME: report}
-        monkeypatch.setattr(
-            compile_module, "compile_model", lambda *_, report=report, **__: report
-        )
-        monkeypatch.setattr(
-            compile_module, "compare_methods", lambda *_, found=found, **__: found
-        )
-        for methods in (["star"], ["star", "tome"]):
-            flags = ("--rho", "0.5", "--method", ",".join(methods))
-            lines = compile_digits(*flags).out.splitlines()
-            cells = {
-                row[1].strip(): row[2:-1]
-                for row in (line.split("│") for line in lines)
-                if len(row) > 2
-            }
-            assert list(cells) == [*["your model"] * shown, "unpruned", *methods]
-            rows = {name: [each.strip() for each in row] for name, row in cells.items()}
-            gains = [["1.67", "1.83"], ["", "1.10"]] if shown else [["1.67"], [""]]
-            assert rows["star"][3:] == ["166.7", *gains[0]]
-            assert rows["unpruned"][3:] == ["100.0", *gains[1]]
-            if shown:
-                came = ["4.250", "as unpruned", "", "90.9", "", ""]
-                assert rows["your model"] == came
-            told = "star, speed-up over the unpruned export on ONNX Runtime: quartiles 1.67 to 1.67"
-            assert told in lines
-            assert lines[0].startswith("star: 1.67 × as fast as the unpruned export")
-            factors = (
-                "1.83 × your model as it came: 1.10 by the export, 1.67 by pruning."
-            )
-            assert (factors in lines[0]) == shown
-            assert max(len(line) for line in lines if "│" in line or "━" in line) <= 80
-
-
-def test_where_pruning_does_not_pay_every_line_of_speed_says_so(
-    compile_digits: Command, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    report = slower_report()
+    report = full_report()
+    if not beside:
+        gmacs = {**report.gmacs, "as_it_came": report.gmacs["dense"]}
+        batches = [replace(batch, as_it_came=None) for batch in report.batches]
+        report = replace(report, gmacs=gmacs, batches=tuple(batches))
+    both = {Method.STAR: report, Method.TOME: report}
     monkeypatch.setattr(compile_module, "compile_model", lambda *_, **__: report)
-    lines = compile_digits("--rho", "0.5").out.splitlines()
-    assert lines[0].startswith(
-        "star: Slower than the unpruned export: 0.80 × at batch 8. 2.00 × your model as it came: "
-    )
-    rows = [line.split("│")[1:-1] for line in lines if line.startswith("│ star")]
-    assert [cell.strip() for cell in rows[0][-2:]] == ["0.80", "2.00"]
-    told = compile_digits("--rho", "0.5", "--json").json
-    assert told["version"] == 3
-    assert told["batches"][0]["speed_up"]["median"] == 0.8
+    monkeypatch.setattr(compile_module, "compare_methods", lambda *_, **__: both)
+    lines = compile_digits("--rho", "0.5", "--method", methods).out.splitlines()
+    cells = [[cell.strip() for cell in line.split("│")[1:-1]] for line in lines]
+    rows = {name: row for name, *row in filter(None, cells)}
+    assert list(rows) == [*["your model"] * beside, "unpruned", *methods.split(",")]
+    assert rows["star"][3:] == ["166.7", "1.67", *["1.83"] * beside]
+    assert rows["unpruned"][3:] == ["100.0", "", *["1.10"] * beside]
+    if beside:
+        came = ["4.250", "as unpruned", "", "90.9", "", ""]
+        assert rows["your model"] == came
+    told = "star, speed-up over the unpruned export on ONNX Runtime: quartiles 1.67 to 1.67"
+    assert told in lines
+    assert lines[0].startswith("star: 1.67 × as fast as the unpruned export")
+    factors = "1.83 × your model as it came: 1.10 by the export, 1.67 by pruning."
+    assert (factors in lines[0]) == beside
+    assert max(len(line) for line in lines if "│" in line or "━" in line) <= 80
 
 
 def test_below_fp32_losses_are_beside_the_model_as_it_came(

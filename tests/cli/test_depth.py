@@ -9,52 +9,9 @@ import pytest
 from exporter.cli.depth import polynomial_lines
 from exporter.depth.predictor import Predictor, Split
 from exporter.jobs.depth import Found
-from tests.commands import BRIEF, Command, Workplace, recipe_file, report_of
+from tests.commands import BRIEF, Command, Workplace, report_of
 from tests.depth.published import SAMPLES
 from tests.pages import commands_of
-
-
-def test_it_is_fine_tuned_and_merged(
-    star_export: Command, workplace: Workplace, tmp_path: Path
-) -> None:
-    apart, tuned, merged = (
-        tmp_path / f"{name}.safetensors" for name in ("apart", "tuned", "merged")
-    )
-    words = ("--attention", "2", "--activation", "1", "--unmerged", "--out", apart)
-    applied = star_export("depth", "apply", *workplace.model, *words, "--json").json
-    assert applied["depth"]["plan"]["attention"] == [2]
-    assert applied["depth"]["merged"] is False
-    images = ("--images", workplace.images, "--eval-images", workplace.images)
-    quick = (
-        "--preset",
-        "short",
-        "--epochs",
-        "1",
-        "--batch-size",
-        "4",
-        "--recipe",
-        BRIEF,
-        "--rho",
-        "0.7",
-    )
-    done = star_export(
-        "finetune", "--checkpoint", apart, *images, *quick, "--out", tuned
-    )
-    assert done.code == 0, done.err
-    assert "the teacher is the shallower network too" in done.err
-    done = star_export("depth", "apply", "--checkpoint", tuned, "--out", merged)
-    assert done.code == 0, done.err
-    assert "without attention [2], activation [1], merged" in done.out
-    told = star_export("inspect", merged, "--json").json
-    assert told["depth"]["merged"] is True
-    assert told["schedule"]["rho"] == 0.7
-    before, after = (
-        star_export(
-            "eval", "--checkpoint", each, "--images", workplace.images, "--json"
-        ).json["models"]
-        for each in (tuned, merged)
-    )
-    assert before["pruned"]["accuracy"] == after["pruned"]["accuracy"]
 
 
 @pytest.fixture
@@ -107,50 +64,6 @@ def test_each_coefficient_has_the_term_that_it_multiplies() -> None:
 
 
 QUICK = ("--epochs", "1", "--batch-size", "4", "--growth", "0")
-
-
-def test_units_are_chosen_within_a_budget(
-    star_export: Command, workplace: Workplace, tmp_path: Path
-) -> None:
-    """Samples are collected, and split; the same command continues after them, and another one starts from them."""
-    few = recipe_file(tmp_path, max_eval_images=4, training={"augment": "none"})
-    images = ("--images", workplace.images, "--eval-images", workplace.images)
-    words = ("depth", "choose", *workplace.model, *images, *QUICK, *few, "--units", "2")
-    done = star_export(*words, "--out", tmp_path / "c.safetensors")
-    assert done.code == 0, done.err
-    assert "6 samples, 4 images" in done.out
-    assert "step 6 of 6: attention" in done.err
-    assert "a^0 · t^1" in done.out and "best: " in done.out
-    samples = tmp_path / "c.samples" / "samples.json"
-    again = star_export(*words, "--json", "--out", tmp_path / "c.safetensors")
-    assert again.json["collected"]["samples"] == json.loads(samples.read_text())
-    assert (
-        again.json["collected"]["skipped"]
-        == again.json["collected"]["training_skipped"]
-        == {}
-    )
-    assert "step" not in again.err
-    plan, best = again.json["applied"]["depth"]["plan"], again.json["found"]["best"]
-    assert len(plan["attention"]) == best["attention"]
-    assert len(plan["activation"]) == best["activation"]
-    assert best["attention"] + best["activation"] == 2
-    split = (
-        "depth",
-        "choose",
-        *workplace.model,
-        "--samples",
-        samples,
-        "--units",
-        "2",
-        "--json",
-    )
-    assert star_export(*split).json == again.json["found"]
-    beside = star_export(
-        *words, "--samples", samples, "--json", "--out", tmp_path / "d.safetensors"
-    )
-    assert beside.json["collected"] is None
-    assert beside.json["applied"]["depth"] == again.json["applied"]["depth"]
-    assert not (tmp_path / "d.samples").exists()
 
 
 def test_the_split_takes_only_what_may_go(

@@ -43,25 +43,6 @@ def test_a_file_is_the_one_that_compile_leaves(
     assert own.SerializeToString() == other.SerializeToString()
 
 
-def test_the_dense_model_is_of_no_method(
-    star_export: Command, workplace: Workplace, tmp_path: Path
-) -> None:
-    target, out = "tensorrt-fp16", tmp_path / "m.onnx"
-    done = star_export(
-        "export",
-        *workplace.model,
-        "--target",
-        target,
-        "--dense",
-        "--out",
-        out,
-        "--json",
-    )
-    assert done.code == 0, done.err
-    assert done.json["method"] == "dense"
-    assert {node.domain for node in onnx.load(out).graph.node} == {""}
-
-
 def test_int8_goes_to_the_lowering_with_its_images(
     star_export: Command,
     workplace: Workplace,
@@ -96,10 +77,3 @@ def test_int8_goes_to_the_lowering_with_its_images(
     assert asked == [("openvino-int8", "uint8", (3, 3, 32, 32))]
     assert onnx.load(tmp_path / "m.onnx").ir_version == 10
     assert str(tmp_path / "m.onnx") in done.out
-
-
-def test_weights_that_do_not_say_what_prunes_them_need_a_schedule(
-    star_export: Command, workplace: Workplace, tmp_path: Path
-) -> None:
-    done = star_export("export", *workplace.model, "--out", tmp_path / "m.onnx")
-    assert (done.code, "got neither" in done.error) == (2, True)

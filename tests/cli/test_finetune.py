@@ -173,59 +173,40 @@ def test_compile_needs_the_checkpoint_alone(
     star_export: Command, workplace: Workplace, trained: Path, tmp_path: Path
 ) -> None:
     alone, beside = tmp_path / "alone", tmp_path / "beside"
-    done = star_export(
-        "compile",
-        "--checkpoint",
-        trained,
-        "--out",
-        alone,
-        "--rounds",
-        "5",
-        "--batch",
-        "2",
-    )
+    compiled = ("compile", "--checkpoint", trained)
+    done = star_export(*compiled, "--out", alone, "--rounds", "5", "--batch", "2")
     assert done.code == 0, done.err
-    assert (
-        "no images: agreement with PyTorch and speed are measured on noise, not on photos"
-        in done.err
-    )
-    assert "measured on noise, not on photos" in done.out
-    given = ("--images", workplace.images, "--rounds", "0", "--json")
-    shown = star_export("compile", "--checkpoint", trained, *given, "--out", beside)
+    noise = "measured on noise, not on photos"
+    assert f"no images: agreement with PyTorch and speed are {noise}" in done.err
+    images = ("--images", workplace.images, "--rounds", "0")
+    shown = star_export(*compiled, *images, "--json", "--out", beside)
     assert shown.code == 0, shown.err
     assert "noise" not in shown.err
     planned = star_export("plan", "--checkpoint", trained, "--json").json
     report, other = (report_of(out) for out in (alone, beside))
     schedule = report["schedule"]
-    assert schedule["method"] == "star"
-    assert schedule["reduce"] == "drop"
-    assert schedule["rho"] == 0.6
-    assert schedule["keep"] == planned["keep"]
-    assert all(each["passed"] for each in report["parity"].values())
+    assert [schedule[name] for name in ("method", "reduce", "rho", "keep")] == [
+        "star",
+        "drop",
+        0.6,
+        planned["keep"],
+    ]
+    assert all(model["passed"] for model in report["parity"].values())
     assert (report["measured_on"], other["measured_on"]) == ("noise", "images")
-    assert [report[name] for name in ("accuracy", "pair", "agreement", "searched")] == [
-        None
-    ] * 4
+    for name in ("accuracy", "pair", "agreement", "searched"):
+        assert report[name] is None
     assert report["batches"]
     for name in report["files"].values():
         assert (alone / name).read_bytes() == (beside / name).read_bytes(), name
     pages = [(out / "report.html").read_text() for out in (alone, beside)]
-    assert ["measured on noise, not on photos" in page for page in pages] == [
-        True,
-        False,
-    ]
+    assert [noise in text for text in (done.out, *pages)] == [True, True, False]
     assert ["<figure" in page for page in pages] == [False, True]
-    for out, page, printed in zip(
-        (alone, beside), pages, (done.out, shown.out), strict=True
-    ):
-        tuned = report_of(out)["tuned"]
-        assert tuned["loss"]["images"] == 12 and tuned["place"].endswith(
-            f"/{workplace.images.name}"
-        )
-        words = f"before fine-tuning ({tuned['accuracy']['dense']['top1']:.2%} top-1)"
-        assert words in page and (
-            "tuned" in printed if out == beside else words in " ".join(printed.split())
-        )
+    tuned = report["tuned"]
+    assert tuned == other["tuned"] and tuned["loss"]["images"] == 12
+    assert tuned["place"].endswith(f"/{workplace.images.name}")
+    words = f"before fine-tuning ({tuned['accuracy']['dense']['top1']:.2%} top-1)"
+    for text in (*pages, " ".join(done.out.split())):
+        assert words in text
     assert "points of top-1 against the fine-tuned weights, unpruned" in pages[1]
     assert not (alone / "calibration.safetensors").exists()
     assert star_export("check", alone).code == 0
@@ -267,13 +248,6 @@ def test_what_only_images_can_tell_is_refused_before_any_work(
     assert {path.name for path in tmp_path.iterdir()} == {"again.toml", "map.json"}
 
 
-def test_it_says_what_prunes_it(star_export: Command, trained: Path) -> None:
-    told = star_export("inspect", trained, "--json").json
-    assert told["kind"] == "checkpoint"
-    assert told["schedule"]["rho"] == 0.6
-    assert told["has_calibration"] is True
-
-
 @pytest.mark.ort
 def test_what_is_exported_passes_its_check(
     star_export: Command, workplace: Workplace, trained: Path, tmp_path: Path
@@ -302,10 +276,11 @@ def test_another_way_to_prune_needs_a_word(star_export: Command, trained: Path) 
 def test_with_the_word_it_is_done_and_warned_of(
     star_export: Command, trained: Path, tmp_path: Path
 ) -> None:
-    allowed = recipe_file(tmp_path, recalibrate=True)
-    done = star_export(
-        "plan", "--checkpoint", trained, *allowed, "--rho", "0.9", "--json"
-    )
+    told = star_export("inspect", trained, "--json").json
+    assert (told["kind"], told["schedule"]["rho"]) == ("checkpoint", 0.6)
+    assert told["has_calibration"] is True
+    flags = (*recipe_file(tmp_path, recalibrate=True), "--rho", "0.9")
+    done = star_export("plan", "--checkpoint", trained, *flags, "--json")
     assert done.code == 0, done.err
     assert done.json["rho"] == 0.9
     assert "is not pruned as it was trained, with star, rho 0.6" in done.err

@@ -88,13 +88,6 @@ def test_a_recipe_goes_before_a_bundled_models_own_augmentation(tmp_path: Path) 
         assert (settings.augment, settings.augmentation.hflip) == (augment, hflip)
 
 
-def test_a_recipe_takes_the_table_of_the_one_that_it_extends(tmp_path: Path) -> None:
-    (tmp_path / "base").mkdir()
-    base = recipe_file(tmp_path / "base", training={"ema_decay": 0.9, "epochs": 7})[1]
-    recipe = recipe_file(tmp_path, extends=str(base), training={"epochs": 8})
-    assert (settings_of(*recipe).epochs, settings_of(*recipe).ema_decay) == (8, 0.9)
-
-
 def verbs() -> Iterator[tuple[str, argparse.ArgumentParser]]:
     """Each verb, or each of its actions, and its parser."""
     (choice,) = actions_of(build_parser())

@@ -6,9 +6,7 @@ from pathlib import Path
 import pytest
 
 from exporter.cli.inspect import _text
-from exporter.core.base.canonical_json import save_json
 from tests.commands import Command
-from tests.report.reports import slower_report
 
 
 @pytest.mark.parametrize(
@@ -56,12 +54,3 @@ def says_what_it_is(star_export: Command, path: Path, kind: str) -> None:
 def test_values_with_commas_are_told_apart() -> None:
     assert _text(["deer", "dog, hound"]) == "deer; dog, hound"
     assert _text(["deer", "dog"]) == "deer, dog"
-
-
-def test_a_report_says_first_that_pruning_does_not_pay(
-    star_export: Command, tmp_path: Path
-) -> None:
-    save_json(slower_report(), tmp_path / "report.json")
-    described = star_export("inspect", tmp_path / "report.json")
-    first = described.out.splitlines()[0]
-    assert "Slower than the unpruned export: 0.80 × at batch 8" in first

@@ -15,7 +15,6 @@ from exporter.cli.output import (
     print_lines,
     print_table,
     progress_line,
-    repeated,
 )
 
 
@@ -79,20 +78,6 @@ def test_a_table_is_whole_and_never_wider_than_80_columns(
         assert out.count(cell) == 2
 
 
-def test_a_stage_is_named_on_stderr_when_it_is_over(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    with RichStages().stage("calibration") as advance:
-        advance(1, 2)
-        advance(2, 2)
-        assert capsys.readouterr() == ("", "")
-    out, err = capsys.readouterr()
-    assert out == ""
-    (line,) = filter(None, err.splitlines())  # rich 13 leaves an empty line
-    assert "calibration" in line
-    assert line.startswith("✓")
-
-
 def test_quiet_stages_say_nothing(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -141,17 +126,3 @@ def test_a_stage_that_fails_is_not_said_to_be_done(
     with pytest.raises(ZeroDivisionError), RichStages().stage("calibration"):
         raise ZeroDivisionError
     assert "✓" not in capsys.readouterr().err
-
-
-def test_the_thread_ends_with_the_body() -> None:
-    told: list[int] = []
-    with (
-        pytest.raises(ZeroDivisionError),
-        repeated(lambda: told.append(1), 0.001, first=0.0),
-    ):
-        time.sleep(0.05)
-        raise ZeroDivisionError
-    count = len(told)
-    assert count > 0
-    time.sleep(0.02)
-    assert len(told) == count

@@ -165,29 +165,6 @@ def test_a_wrong_one_is_refused_in_one_line(text: str, message: str) -> None:
     assert message in str(caught.value)
 
 
-@pytest.mark.parametrize(
-    "verb",
-    [
-        "compile",
-        "tune",
-        "check",
-        "eval",
-        "finetune",
-        "calibrate",
-        "plan",
-        "export",
-        "depth choose",
-        "depth apply",
-    ],
-)
-def test_every_verb_that_takes_a_recipe_has_it(star_export: Command, verb: str) -> None:
-    help_text = star_export(*verb.split(), "--help").out
-    assert "--recipe FILE" in help_text and "--set TABLE.KEY=VALUE" in help_text
-    trains = verb in ("finetune", "depth choose")
-    refusal = star_export(*verb.split(), "--set", "training.epoch=1").error
-    assert ("need training.epochs" in refusal) == trains
-
-
 def test_a_setting_that_a_folder_does_not_take_is_named(
     star_export: Command, tmp_path: Path
 ) -> None:

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from exporter.cli.parser import GROUPS, Parser
+from exporter.cli.parser import GROUPS
 from exporter.cli.setting_flags import add_flags, from_flags
 from exporter.core.base.errors import RecipeError
 from exporter.core.base.settings import Settings, fields_of, from_table
@@ -15,16 +15,6 @@ from exporter.core.base.vocabulary import Layout
 from exporter.core.schedule.prune import Prune
 from tests.core.base.every import every_settings
 from tests.core.base.example import Example, parse
-
-
-def test_paragraphs_are_wrapped_and_examples_are_not() -> None:
-    parser = Parser(prog="p", description="word " * 40)
-    example = "p --flag " + "x" * 200
-    parser.explain([example, "p"], "it does not hold")
-    shown = parser.format_help()
-    assert f"\n  {example}\n  p\n" in shown
-    assert all(len(line) < 200 for line in shown.splitlines() if "word" in line)
-    assert "exit codes:\n\n  0    done\n  1    it does not hold\n  2    " in shown
 
 
 def test_flags_are_read_as_the_types_of_their_fields() -> None:

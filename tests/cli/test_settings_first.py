@@ -77,54 +77,53 @@ NO_FOLDER, NO_FILE = "no/folder", "no/file.safetensors"
 WEIGHTS = ("--out", "{out}/w.safetensors")
 FOLDER = ("--out", "{out}/folder")
 PRUNED = (*MODEL, *PLACES, *AMOUNT)
-IN_A_FILE = ("--out", "{file}/below/w.safetensors")
+
+# Of each verb all that it needs; of a flag that follows once more, the later value counts.
+WHOLE: dict[str, tuple[str, ...]] = {
+    "compile": (*PRUNED, *FOLDER),
+    "tune": (*MODEL, *GOAL, *PLACES, *FOLDER),
+    "finetune": (*PRUNED, *WEIGHTS),
+    "calibrate": (*MODEL, "--images", "{images}", *WEIGHTS),
+    "export": (*MODEL, "--images", "{images}", "--dense", *WEIGHTS),
+    "depth choose": (*MODEL, *PLACES, "--units", "1", *WEIGHTS),
+}
+OF_ALL: tuple[tuple[tuple[str, ...], str], ...] = (
+    (("--checkpoint", NO_FILE), NO_FILE),
+    (("--model", "digits_vti"), "model | got 'digits_vti'"),
+    (("--out", "{file}/below/w.safetensors"), "{file}/below"),
+)
 
 MISTAKES: tuple[tuple[str, tuple[str, ...], str], ...] = (
+    *(
+        (verb, (*whole, *flags), subject)
+        for verb, whole in WHOLE.items()
+        for flags, subject in OF_ALL
+    ),
+    *(
+        (verb, (*WHOLE[verb], "--images", NO_FOLDER), NO_FOLDER)
+        for verb in WHOLE
+        if verb != "export"
+    ),
     ("compile", (*MODEL, "--rho", "0.5", *FOLDER), "--images"),
     ("compile", (*MODEL, *PLACES, *FOLDER), "compile"),
-    ("compile", (*PRUNED, *FOLDER, "--images", NO_FOLDER), NO_FOLDER),
     ("compile", (*PRUNED, *FOLDER, "--eval-images", NO_FOLDER), NO_FOLDER),
-    ("compile", (*PRUNED, *FOLDER, "--checkpoint", NO_FILE), NO_FILE),
     ("compile", (*PRUNED, *FOLDER, "--calibration", NO_FILE), NO_FILE),
     ("compile", (*PRUNED, *FOLDER, "--class-map", NO_FILE), NO_FILE),
     ("compile", (*MODEL, *PLACES, *FOLDER, "--schedule", NO_FILE), NO_FILE),
     ("compile", (*PLACES, *AMOUNT, *FOLDER), "--model"),
-    ("compile", (*UNKNOWN, *PLACES, *AMOUNT, *FOLDER), "model | got 'digits_vti'"),
-    ("compile", (*PRUNED, *IN_A_FILE), "{file}/below/w.safetensors"),
     ("compile", (*PRUNED, *FOLDER, "--method", "star,star"), "--method"),
-    (
-        "compile",
-        (*PRUNED, *FOLDER, "--method", "star,tome", "--dry-run"),
-        "--dry-run",
-    ),
+    ("compile", (*PRUNED, *FOLDER, "--method", "star,tome", "--dry-run"), "--dry-run"),
     ("tune", (*MODEL, *GOAL, *FOLDER), "--eval-images"),
     ("tune", (*MODEL, *GOAL, *PLACES, "--rounds", "0", *FOLDER), "--rounds"),
-    ("tune", (*MODEL, *GOAL, *PLACES, "--images", NO_FOLDER, *FOLDER), NO_FOLDER),
-    ("tune", (*MODEL, *GOAL, *PLACES, "--checkpoint", NO_FILE, *FOLDER), NO_FILE),
     ("tune", (*MODEL, *GOAL, *PLACES, "--weights", NO_FILE, *FOLDER), NO_FILE),
     ("tune", (*GOAL, *PLACES, *FOLDER), "--model"),
-    ("tune", (*MODEL, *GOAL, *PLACES, *IN_A_FILE), "{file}/below/w.safetensors"),
     ("finetune", (*MODEL, *AMOUNT, *WEIGHTS), "--images"),
-    (
-        "finetune",
-        (*MODEL, "--images", "{images}", *AMOUNT, *WEIGHTS),
-        "--eval-images",
-    ),
+    ("finetune", (*MODEL, *PLACES[:2], *AMOUNT, *WEIGHTS), "--eval-images"),
     ("finetune", (*MODEL, *PLACES, *WEIGHTS), "finetune"),
-    ("finetune", (*PRUNED, "--images", NO_FOLDER, *WEIGHTS), NO_FOLDER),
-    ("finetune", (*PRUNED, "--checkpoint", NO_FILE, *WEIGHTS), NO_FILE),
     ("finetune", (*PRUNED, "--teacher", NO_FILE, *WEIGHTS), NO_FILE),
     ("finetune", (*PRUNED, "--out", "{out}/w.pth"), "--out"),
-    ("finetune", (*PRUNED, *IN_A_FILE), "{file}/below"),
     ("calibrate", (*MODEL, *WEIGHTS), "--images"),
-    ("calibrate", (*MODEL, "--images", NO_FOLDER, *WEIGHTS), NO_FOLDER),
-    (
-        "calibrate",
-        (*MODEL, "--images", "{images}", "--checkpoint", NO_FILE, *WEIGHTS),
-        NO_FILE,
-    ),
     ("calibrate", ("--images", "{images}", *WEIGHTS), "--model"),
-    ("calibrate", (*MODEL, "--images", "{images}", *IN_A_FILE), "{file}/below"),
     ("check", (), "check"),
     ("check", (NO_FOLDER,), NO_FOLDER),
     ("check", ("--onnx", "x.onnx", *MODEL), "--images"),
@@ -133,13 +132,7 @@ MISTAKES: tuple[tuple[str, tuple[str, ...], str], ...] = (
     ("check", ("--onnx", "x.onnx", "--images", "{images}"), "--model"),
     ("export", (*MODEL, *WEIGHTS), "export"),
     ("export", (*MODEL, "--dense", "--schedule", NO_FILE, *WEIGHTS), "--schedule"),
-    (
-        "export",
-        (*MODEL, "--dense", "--target", "openvino-int8", *WEIGHTS),
-        "--images",
-    ),
-    ("export", (*MODEL, "--dense", "--checkpoint", NO_FILE, *WEIGHTS), NO_FILE),
-    ("export", (*MODEL, "--dense", *IN_A_FILE), "{file}/below"),
+    ("export", (*MODEL, "--dense", "--target", "openvino-int8", *WEIGHTS), "--images"),
     ("export", ("--dense", *WEIGHTS), "--model"),
     ("bench", (), "bench"),
     ("bench", (NO_FOLDER,), NO_FOLDER),
@@ -149,17 +142,8 @@ MISTAKES: tuple[tuple[str, tuple[str, ...], str], ...] = (
     ("models", ("--why", "digits_vti"), "model | got 'digits_vti'"),
     ("eval", (*UNKNOWN, "--images", "{images}"), "model | got 'digits_vti'"),
     ("depth choose", (*MODEL, "--units", "1", *WEIGHTS), "--images"),
-    (
-        "depth choose",
-        (*MODEL, "--units", "1", "--images", "{images}", *WEIGHTS),
-        "--eval-images",
-    ),
+    ("depth choose", (*MODEL, *PLACES[:2], "--units", "1", *WEIGHTS), "--eval-images"),
     ("depth choose", (*MODEL, "--attention-units", "1", *WEIGHTS), "--images"),
-    (
-        "depth choose",
-        (*MODEL, "--attention-units", "1", "--images", NO_FOLDER, *WEIGHTS),
-        NO_FOLDER,
-    ),
     ("depth apply", (*MODEL, "--checkpoint", NO_FILE, *WEIGHTS), NO_FILE),
 )
 

@@ -137,15 +137,6 @@ def test_the_table_has_every_point_and_the_unpruned_model(run: Run) -> None:
     assert lines[2] == "recipe: out/tune.toml"
 
 
-def test_where_pruning_does_not_pay_the_choice_says_so(run: Run) -> None:
-    slower = replace(
-        POINT, speed_up=Ratio(0.8, (0.7, 0.9)), gain=Ratio(2.0, (1.9, 2.1))
-    )
-    done, _ = run(replace(FOUND, choice=slower, tried=(slower,)))
-    speed = "slower than the unpruned export: 0.80 ×, 250.0 images/s; 2.00 × the unpruned fp32 export"
-    assert f"40% saved, onnxruntime-int8: {speed}" in done.out
-
-
 NEAREST = "no faster model is within 0.1 points; the nearest: matching, 40%"
 
 
@@ -161,24 +152,18 @@ def test_what_is_nearest_is_said(run: Run, settings: TuneSettings, line: str) ->
     assert done.out.splitlines()[-1].startswith(line), done.out
 
 
-def test_what_would_show_a_loss_is_said_beside_the_choice(run: Run) -> None:
-    done, _ = run(NOT_SHOWN)
+def test_what_would_show_a_loss_and_what_was_skipped_is_said_beside_the_choice(
+    run: Run,
+) -> None:
+    skipped = {"a.png": "torn"}
+    done, _ = run(replace(NOT_SHOWN, skipped=skipped, calibration_skipped=skipped))
+    assert "1 evaluation images skipped: a.png" in done.out
+    assert "1 calibration images skipped: a.png" in done.out
     assert "97.00% have the unpruned model's class: not-shown" in done.out
     assert (
         "to show a loss within 1 points takes 1620 such images if 4% of the answers change"
         in done.out
     )
-
-
-def test_images_that_cannot_be_read_are_counted_and_named(run: Run) -> None:
-    torn = "cannot identify image file"
-    done, _ = run(
-        replace(
-            FOUND, skipped={"a.tar/6.png": torn}, calibration_skipped={"b.png": torn}
-        )
-    )
-    assert "1 evaluation images skipped: a.tar/6.png" in done.out
-    assert "1 calibration images skipped: b.png" in done.out
 
 
 def test_flags_pin_axes(run: Run, tmp_path: Path) -> None:

@@ -82,25 +82,6 @@ def test_the_unit_that_the_target_does_without_goes(
         assert torch.equal(pruned.vit.model(images), target.model(images))
 
 
-def test_training_changes_a_copy() -> None:
-    vit = seeded_vit()
-    before, images = vit.weights_sha256, random_images(vit, 2)
-    start = RankedViT.whole(vit, FREE)
-    after = start.trained(
-        towards(make_vit("deit").model, images, weights=1e-3, steps=2), STAGE
-    )
-    assert (weights_sha256(vit.model), start.vit.weights_sha256) == (before, before)
-    assert after.vit.weights_sha256 == weights_sha256(after.vit.model) != before
-    assert start.importance == Importance.unknown(4) != after.importance
-    assert not any(
-        parameter.requires_grad for parameter in after.vit.model.parameters()
-    )
-    assert not after.vit.model.training
-    less = after.without(ACTIVATION, 2, FREE)
-    assert less.importance == after.importance
-    assert after.plan == DepthPlan()
-
-
 def ranked(vit: PrunableViT, attention: tuple[float, ...]) -> RankedViT:
     return RankedViT(vit, DepthPlan(), Importance(attention, (0.0,) * 4))
 
@@ -245,10 +226,3 @@ def test_it_is_read_back_and_another_file_is_refused(bookmark: Bookmark) -> None
     bookmark.path.write_bytes(b"something else")
     with pytest.raises(ArtefactError, match=r"last\.safetensors \| got another file"):
         bookmark.read(seeded_vit())
-
-
-def test_what_earlier_stages_skipped_is_added(bookmark: Bookmark) -> None:
-    own = Skipped(training={"c.png": "gone"}, evaluation={"d.png": "gone"})
-    Bookmark(bookmark.path, IDENTITY, "settings", own).read(seeded_vit())
-    assert sorted(own.training) == ["a.png", "c.png"]
-    assert list(own.evaluation) == ["d.png", "b.png"]

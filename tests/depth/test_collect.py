@@ -7,7 +7,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from exporter.core.base.errors import ArtefactError, DepthError
+from exporter.core.base.errors import ArtefactError
 from exporter.core.base.vocabulary import UnitType
 from exporter.core.vit.protocol import PrunableViT
 from exporter.depth.choose import Bookmark, Stage, Train
@@ -24,7 +24,6 @@ from exporter.models.identity import Identity
 from tests.depth.models import seeded_vit
 from tests.depth.training import nudge
 from tests.power_cuts import PowerCutError
-from tests.vits import make_vit
 
 ATTENTION, ACTIVATION = UnitType.ATTENTION, UnitType.ACTIVATION
 SETTINGS = ChoiceSettings(units=3)
@@ -113,22 +112,6 @@ def test_a_run_that_was_killed_ends_with_the_same_samples(
         assert (tmp_path / name).read_bytes() == (whole / name).read_bytes()
     # One that is done has nothing left to do.
     assert run(tmp_path, nudge(0), measure) == samples
-
-
-def test_a_type_that_cannot_go_is_refused(tmp_path: Path) -> None:
-    bookmark = Bookmark(tmp_path / "b.safetensors", Identity("vit", "vit"), "run")
-    with pytest.raises(
-        DepthError, match=r"^activation units \| got 1 \| need at most 0"
-    ):
-        collect(
-            make_vit("dinov2, gated mlp"),
-            SETTINGS,
-            nudge(),
-            evaluate,
-            bookmark=bookmark,
-            out=tmp_path / "samples.json",
-        )
-    assert list(tmp_path.iterdir()) == []
 
 
 @given(st.integers(0, 6), st.integers(0, 6), st.integers(1, 14), st.integers(1, 4))

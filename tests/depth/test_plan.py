@@ -4,7 +4,7 @@ import pytest
 
 from exporter.core.base.canonical_json import from_json, to_json
 from exporter.core.base.errors import RecipeError
-from exporter.core.base.vocabulary import AttentionVariant, UnitType
+from exporter.core.base.vocabulary import AttentionVariant
 from exporter.depth.plan import ChoiceSettings, DepthPlan
 
 
@@ -22,11 +22,6 @@ def test_it_survives_json() -> None:
     text = to_json(plan)
     assert text == '{"activation":[4],"attention":[1,2],"variant":"nose"}'
     assert from_json(DepthPlan, text, source="plan") == plan
-
-
-def test_layers_that_stay_by_type() -> None:
-    settings = ChoiceSettings(units=1, keep_attention=(1,), keep_activation=(2, 3))
-    assert [settings.kept(unit) for unit in UnitType] == [(1,), (2, 3)]
 
 
 def test_what_is_refused() -> None:

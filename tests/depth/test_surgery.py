@@ -24,7 +24,6 @@ from exporter.core.schedule.prune import Prune
 from exporter.core.verify.reference import check
 from exporter.core.vit.protocol import PrunableViT, attention_half, mlp_half
 from exporter.data.images import list_images
-from exporter.depth.checkpoint import Depth, with_weights
 from exporter.depth.plan import DepthPlan
 from exporter.depth.surgery import apply_plan
 from exporter.models.registry import adapt, describe, trainable
@@ -33,7 +32,7 @@ from tests.core.prune.adaptive import inter_of
 from tests.depth.models import MERGED_FAMILIES, seeded_vit
 from tests.rounding import assert_whole_at_rates_of_one
 from tests.versions import runs_in_double
-from tests.vits import make_images, make_model, make_vit, random_images, varied_images
+from tests.vits import make_images, make_vit, random_images, varied_images
 
 PLAN = DepthPlan((2, 3), (1, 3))
 IDENTITY = DepthPlan((2, 3), (1, 3), AttentionVariant.IDENTITY)
@@ -151,32 +150,6 @@ def test_the_spec_and_the_digest_are_those_of_what_is_left() -> None:
     )
     assert not any(parameter.requires_grad for parameter in pruned.model.parameters())
     assert not any(module.training for module in pruned.model.modules())
-
-
-@PLANS
-@pytest.mark.parametrize("family", MERGED_FAMILIES)
-@pytest.mark.parametrize("unmerged", [False, True])
-def test_its_weights_fit_the_same_plan_on_a_fresh_network(
-    family: str, unmerged: bool, plan: DepthPlan
-) -> None:
-    pruned = apply_plan(seeded_vit(family), plan, unmerged=unmerged)
-    network, state = make_model(family, seed=1), pruned.model.state_dict()
-    # Learned rotations are read when the adapter is made, so what the plan does not change is loaded before.
-    own = network.state_dict()
-    same = {
-        key: value
-        for key, value in state.items()
-        if key in own and own[key].shape == value.shape
-    }
-    network.load_state_dict({**own, **same})
-    fresh = with_weights(
-        adapt(network, "fresh"), Depth(plan, merged=not unmerged), state, "saved"
-    )
-    images = random_images(pruned, 2)
-    with torch.inference_mode():
-        assert torch.equal(fresh.model(images), pruned.model(images))
-    assert_whole_at_rates_of_one(fresh, images)
-    assert fresh.weights_sha256 == pruned.weights_sha256
 
 
 @pytest.mark.parametrize("variant", AttentionVariant, ids=str)

@@ -102,14 +102,16 @@ def test_lines_name_the_block_that_lost_its_fusion() -> None:
     assert lines[-1] == "block 3: attention is not fused: no layer that names its nodes"
 
 
-def test_a_kernel_of_half_the_attention_is_no_fusion() -> None:
-    half = {"Layers": [layer("_gemm_mha_v2_myl0_4", attention(1)[1:], "Half")]}
-    assert audit(read_layers(half), blocks=(1,)).unfused == (1,)
-
-
-def test_blocks_without_attention_are_not_asked_for() -> None:
-    half = {"Layers": [layer("_gemm_mha_v2_myl0_4", attention(2), "Half")]}
-    assert audit(read_layers(half), blocks=(2,)).unfused == ()
+@pytest.mark.parametrize(
+    ("nodes", "blocks", "unfused"),
+    [(attention(1)[1:], (1,), (1,)), (attention(2), (2,), ())],
+    ids=["half of the attention", "a block that is not asked for"],
+)
+def test_blocks_without_a_kernel_for_all_of_their_attention(
+    nodes: list[str], blocks: tuple[int, ...], unfused: tuple[int, ...]
+) -> None:
+    engine = {"Layers": [layer("_gemm_mha_v2_myl0_4", nodes, "Half")]}
+    assert audit(read_layers(engine), blocks).unfused == unfused
 
 
 def test_activations_of_more_than_twice_the_memory_of_dense_break_a_promise() -> None:

@@ -1,11 +1,9 @@
 """An engine built, inspected and saved, on a stand-in for Polygraphy and TensorRT."""
 
 import inspect
-import json
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
 
 import pytest
 
@@ -13,35 +11,17 @@ from exporter.core.base.errors import ArtefactError, UserError
 from exporter.core.base.targets import RTX
 from exporter.engines import builder
 from exporter.engines.builder import build_plan, inspected, save_engine
-from exporter.engines.layers import Listed, layers_path, read_layers
-from exporter.engines.manifest import check_manifest, manifest_of, read_manifest
+from exporter.engines.layers import layers_path
+from exporter.engines.manifest import read_manifest
 from exporter.engines.settings import BuildSettings
 from exporter.engines.tool import Tool, tool_of
-from tests.engines.engines import BUILT, everything, manifest
+from tests.engines.engines import everything, manifest
 from tests.engines.fake_tensorrt import (
-    InspectedEngine,
     PolygraphyException,
     fake_tool,
 )
 
 VERSIONS = {"10.16.1.11": True, "11.4.0.106": False}
-
-
-def inspected_of(engine: Any) -> tuple[Listed, ...]:
-    tool = fake_tool("11.4.0.106")
-    tool.polygraphy.engine_from_bytes = lambda plan: engine
-    return inspected(tool, b"plan")
-
-
-def test_each_profile_with_its_types() -> None:
-    profiles = [read_layers(each) for each in inspected_of(InspectedEngine((1, 8, 32)))]
-    assert [[layer.name for layer in layers] for layers in profiles] == [
-        ["gemm 0", "_gemm_mha_v2"],
-        ["gemm 1"],
-        ["gemm 2"],
-    ]
-    writes = [layer.writes for layers in profiles for layer in layers]
-    assert {tensor.dtype for tensors in writes for tensor in tensors} == {"fp32"}
 
 
 def test_an_engine_that_cannot_be_loaded_is_written_without_its_audit(
@@ -133,17 +113,12 @@ def test_refusals_in_the_words_of_tensorrt(tmp_path: Path) -> None:
         build_plan(free, onnx, settings)
 
 
-def test_an_engine_its_manifest_and_its_layers(tmp_path: Path) -> None:
-    path, onnx = tmp_path / "engines/vit.engine", tmp_path / "vit.onnx"
-    onnx.write_bytes(b"model")
-    made = manifest_of(b"plan", onnx, BuildSettings(batches=(4,)), BUILT)
-    save_engine(path, b"plan", made, ({"Layers": [{"Name": "gemm"}]},))
-    assert path.read_bytes() == b"plan"
-    assert check_manifest(path, onnx, BUILT) == made
-    profiles = json.loads(layers_path(path).read_text())
-    assert profiles == {"profiles": [{"Layers": [{"Name": "gemm"}]}]}
-    save_engine(path, b"plan", made)
-    assert not layers_path(path).exists()  # of the earlier engine
+def test_layers_of_an_earlier_engine_do_not_stay(tmp_path: Path) -> None:
+    path = tmp_path / "vit.engine"
+    save_engine(path, b"plan", manifest(), ({"Layers": []},))
+    assert layers_path(path).exists()
+    save_engine(path, b"plan", manifest())
+    assert not layers_path(path).exists()
 
 
 def test_the_manifest_comes_last(

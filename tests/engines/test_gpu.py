@@ -63,14 +63,6 @@ def test_samples_end_with_the_measurement(
     assert found.slowed_by == ("software power cap",)
 
 
-def test_a_measurement_that_fails_ends_the_sampling(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    put_on_path("nvidia-smi", SMI, tmp_path, monkeypatch)
-    with pytest.raises(KeyError), sampled_clocks(GPU):
-        raise KeyError
-
-
 def test_no_nvidia_smi_or_one_that_does_not_know_the_gpu(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -126,18 +118,20 @@ def test_what_an_engine_is_bound_to(monkeypatch: pytest.MonkeyPatch) -> None:
     assert gpu.gpu_uuid() == "GPU-00010203-0405-0607-0809-0a0b0c0d0e0f"
 
 
-def test_a_gpu_that_is_not_there(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(gpu, "_driver", lambda: driver(gpus=0))
-    assert gpu.gpu_uuid() == ""
-    with pytest.raises(UserError, match="a driver without GPU 0"):
-        gpu.this_machine("11.4.0")
-
-
-def test_without_a_driver(monkeypatch: pytest.MonkeyPatch) -> None:
-    def none(name: str) -> Any:
+@pytest.mark.parametrize(
+    ("gpus", "message"),
+    [(0, "a driver without GPU 0"), (None, r"GPU \| got no libcuda\.so\.1")],
+)
+def test_a_gpu_or_a_driver_that_is_not_there(
+    gpus: int | None, message: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def missing(name: str) -> Any:
         raise OSError(name)
 
-    monkeypatch.setattr(ctypes, "CDLL", none)
-    with pytest.raises(UserError, match=r"GPU \| got no libcuda\.so\.1"):
-        gpu.this_machine("11.4.0")
+    if gpus is None:
+        monkeypatch.setattr(ctypes, "CDLL", missing)
+    else:
+        monkeypatch.setattr(gpu, "_driver", lambda: driver(gpus=gpus))
     assert gpu.gpu_uuid() == ""
+    with pytest.raises(UserError, match=message):
+        gpu.this_machine("11.4.0")

@@ -94,7 +94,6 @@ def test_an_error_is_one_line_with_the_reason_from_the_log(
 
 def test_a_bug_keeps_its_trace() -> None:
     tool = fake_tool("11.4.0.106")
-    with pytest.raises(TypeError), tool.in_one_line("m", "an engine"):
-        raise TypeError("a bug of ours")
-    with pytest.raises(ArtefactError), tool.in_one_line("m", "an engine"):
-        raise ArtefactError("m", "a reason", "another")
+    for error in (TypeError("a bug of ours"), ArtefactError("m", "a reason", "x")):
+        with pytest.raises(type(error)), tool.in_one_line("m", "an engine"):
+            raise error

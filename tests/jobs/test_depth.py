@@ -14,9 +14,9 @@ from exporter.depth.checkpoint import load_vit, read_depth
 from exporter.depth.collect import read_samples
 from exporter.depth.gates import Importance
 from exporter.depth.plan import ChoiceSettings, DepthPlan
-from exporter.depth.predictor import Sample
 from exporter.jobs import depth
 from exporter.jobs.depth import apply_to, choose_to, collect_to, split_of
+from exporter.jobs.finetune import models_of
 from exporter.jobs.network import Network
 from exporter.jobs.opened import open_recipe
 from exporter.models.request import ModelRequest
@@ -25,7 +25,7 @@ from exporter.training.settings import FinetuneSettings
 from tests.commands import Workplace, recipe_with, tables_of
 from tests.power_cuts import cut_after
 from tests.shards import encoded
-from tests.vits import TINY, make_vit
+from tests.vits import TINY
 
 QUICK = FinetuneSettings(epochs=1, batch_size=4, lr=1e-3, augment="none", ema_decay=0.0)
 COUNTS = ChoiceSettings(
@@ -198,14 +198,6 @@ def test_a_model_without_some_units_is_not_measured(
         collect_to(pruned, STEPS, QUICK, tmp_path / "s")
 
 
-# Accuracy falls by 20 and 10 points with the shares, faster towards the end.
-SAMPLES = tuple(
-    Sample(a / 6, t / 6, 80 - 20 * (a / 6) ** 2 - 10 * (t / 6) ** 2)
-    for a in range(4)
-    for t in range(4)
-)
-
-
 @pytest.fixture
 def request_(workplace: Workplace) -> ModelRequest:
     kwargs = {key: value for key, value in TINY.items() if key != "num_classes"}
@@ -214,24 +206,13 @@ def request_(workplace: Workplace) -> ModelRequest:
     )
 
 
-def test_units_go_and_the_file_says_which(
-    request_: ModelRequest, tmp_path: Path
-) -> None:
-    out = tmp_path / "d.safetensors"
-    done = apply_to(request_, DepthPlan((2,), (3,)), out)
-    assert done.gmacs_after < done.gmacs_before
-    assert done.parameters_after < done.parameters_before
-    found = read_depth(out)
-    assert found is not None
-    assert (found.plan, found.merged) == (DepthPlan((2,), (3,)), True)
-    assert load_vit(ModelRequest("", out)).spec.attention_layers == (1, 3, 4)
-
-
 def test_plans_add_up_and_training_form_is_merged_later(
-    request_: ModelRequest, tmp_path: Path
+    request_: ModelRequest, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     first, second, third = (tmp_path / f"{at}.safetensors" for at in range(3))
     apply_to(request_, DepthPlan((2,), (3,)), first, unmerged=True)
+    models_of(open_recipe(recipe_with(checkpoint=first)).network, None)
+    assert "the teacher is the shallower network too" in caplog.text
     apply_to(ModelRequest("", first), DepthPlan((), (1,)), second, unmerged=True)
     apply_to(ModelRequest("", second), DepthPlan(), third)
     found = read_depth(third)
@@ -262,22 +243,3 @@ def test_a_plan_that_does_not_fit_is_refused(
             DepthPlan((3,), (), AttentionVariant.NOSE),
             tmp_path / "e.safetensors",
         )
-
-
-def test_the_best_split_takes_more_of_what_costs_less() -> None:
-    found = split_of(make_vit(depth=6), SAMPLES, ChoiceSettings(units=4))
-    assert found.predictor.degree == 2
-    assert (found.best.attention, found.best.activation) == (1, 3)
-    assert found.best.accuracy == pytest.approx(80 - 20 / 36 - 10 / 4)
-    assert [split.attention for split in found.splits] == [0, 1, 2, 3, 4]
-    assert min(found.rmse, key=found.rmse.__getitem__) == 2
-
-
-def test_one_attention_stays_also_where_all_would_go() -> None:
-    """Where attention costs almost nothing, all of it would go."""
-    free = tuple(
-        replace(sample, accuracy=80 - 9 * sample.activation - sample.attention)
-        for sample in SAMPLES
-    )
-    found = split_of(make_vit(depth=6), free, ChoiceSettings(units=6))
-    assert found.best.attention == 5

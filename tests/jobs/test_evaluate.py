@@ -21,12 +21,11 @@ from exporter.jobs.evaluate import (
     Disagreement,
     Evaluation,
     disagreement_paths,
-    disagreements,
     evaluate_models,
     save_disagreements,
 )
 from exporter.jobs.predicting import EvalModel
-from exporter.measure.accuracy import Accuracy, Predictions
+from exporter.measure.accuracy import Accuracy
 from exporter.measure.settings import EvalSettings
 from tests.fakes import NumpyRunner
 from tests.shards import write_shard
@@ -366,22 +365,6 @@ def test_a_subset_is_that_of_a_class_map() -> None:
 
 
 NAMES = ("dense", "pruned")
-
-
-def predictions(best: list[int], labels: list[int]) -> Predictions:
-    return Predictions(np.array(best)[:, None], np.array(labels))
-
-
-@pytest.mark.parametrize(
-    ("labels", "told"), [([0, 1, 2], [1, 2]), ([-1] * 3, [None, None])]
-)
-def test_only_the_images_that_differ_are_listed(
-    labels: list[int], told: list[int | None]
-) -> None:
-    found = disagreements(
-        predictions([0, 1, 2], labels), predictions([0, 2, 1], labels), ["a", "b", "c"]
-    )
-    assert found == (Disagreement("b", told[0], 1, 2), Disagreement("c", told[1], 2, 1))
 
 
 @pytest.mark.parametrize("name", ["out.v1", "out.v1.json", "out.v1.csv"])

@@ -19,7 +19,6 @@ from exporter.core.base.artefact import artefact_of
 from exporter.core.base.errors import CalibrationError, ModelError
 from exporter.core.base.records import ModelSpec
 from exporter.core.base.vocabulary import OutputKind
-from exporter.core.prune.pruned_vit import PrunedViT
 from exporter.data.source import images_at
 from exporter.jobs.steps import array_of
 from exporter.models.identity import save_weights
@@ -132,38 +131,6 @@ def _in_units(change: int | None = None, by: float = 0.0) -> Any:
         if change is not None:
             network.classifier.bias[change] += by * units[change]
     return network
-
-
-@pytest.mark.ort
-@pytest.mark.parametrize(
-    ("change", "method"), in_turn(range(len(NAMES)), ["dense", "tome"])
-)
-def test_each_value_is_compared_in_its_own_unit(change: int, method: str) -> None:
-    """An error of a small one is not hidden by the deviation of a large one."""
-
-    def pruned(network: Any) -> PrunedViT:
-        vit = exporter.load_model(network)
-        if method == "dense":
-            return exporter.dense(vit)
-        how = exporter.Prune(method=exporter.Method(method), rho=0.7)
-        return exporter.prune(vit, exporter.plan(vit, how))
-
-    reference = pruned(_in_units())
-    images = random_images(reference.vit, 8).numpy()
-    same = exporter.check(reference, exporter.export(pruned(_in_units())), images)
-    assert same.passed
-    other = exporter.export(pruned(_in_units(change, by=0.1)))
-    report = exporter.check(reference, other, images)
-    failed = [check for check in report.checks if not check.passed]
-    assert failed and {check.detail.split(",")[0] for check in failed} == {
-        NAMES[change]
-    }
-    (output,) = report.outputs
-    unit = (1e3, 1.0, 1e-3)[change]
-    assert output.worst == NAMES[change]
-    assert output.max_abs_diff == pytest.approx(0.1 * unit, rel=1e-2)
-    answers = reference(torch.from_numpy(images))[:, change]
-    assert output.std == pytest.approx(float(answers.std(correction=0)), rel=1e-4)
 
 
 class Wrapped(torch.nn.Module):

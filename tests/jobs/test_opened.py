@@ -18,15 +18,13 @@ from exporter.core.base.errors import (
     CheckpointError,
     ImageError,
     ModelError,
-    OutputError,
     RecipeError,
-    UserError,
 )
 from exporter.core.base.records import Schedule
 from exporter.core.base.targets import ONNXRUNTIME, OPENVINO, OPENVINO_INT8
 from exporter.core.base.vocabulary import Method
 from exporter.core.schedule.macs import dense_macs, schedule_macs
-from exporter.core.schedule.methods import DROP, FUSED, RANDOM
+from exporter.core.schedule.methods import RANDOM
 from exporter.core.schedule.plan import manual_schedule, schedule_of
 from exporter.core.schedule.policy import Need, resolve
 from exporter.core.schedule.prune import Prune
@@ -81,18 +79,6 @@ def test_a_schedule_says_how_patches_are_scored(
 )
 def test_whether_a_calibration_is_read(values: dict[str, Any], reads: bool) -> None:
     assert opened(**values).reads_calibration == reads
-
-
-def test_a_calibration_is_for_star_and_has_the_scores_that_are_used() -> None:
-    found = opened(rho=0.5, calibration="c.safetensors")
-    policy = found.policy
-    assert policy is not None
-    assert policy.method == Method.STAR
-    assert policy.scorer == FUSED
-    assert policy.reduction == DROP
-    assert found.calibrates.relevance
-    assert not opened(rho=0.5, scorer="intra").calibrates.relevance
-    assert not opened(rho=0.5).calibrates.relevance
 
 
 def test_no_model_is_named() -> None:
@@ -327,13 +313,6 @@ def test_its_schedule_and_multiply_adds_are_those_of_the_compilation(
     assert "batch" not in found.settings
 
 
-def test_nothing_is_written(workplace: Workplace, tmp_path: Path) -> None:
-    found = dry_compile(workplace.recipe(rho=0.5), tmp_path / "out")
-    assert found.schedule is not None and found.schedule.method == "matching"
-    dry_finetune(workplace.recipe(rho=0.6), SETTINGS, tmp_path / "w.safetensors")
-    assert list(tmp_path.iterdir()) == []
-
-
 @pytest.mark.parametrize(
     ("how", "unknown"),
     [
@@ -373,50 +352,21 @@ def test_a_schedule_that_needs_nothing_is_known(
         assert found.gmacs_pruned == schedule_macs(spec, found.schedule).gmacs
 
 
-def test_images_that_are_missing_are_refused_before_the_model_is_loaded(
-    workplace: Workplace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.delattr("exporter.jobs.steps.loaded")
-    recipe = workplace.recipe(rho=0.5, eval_images=tmp_path / "none")
-    with pytest.raises(ImageError, match="no such folder"):
-        dry_compile(recipe, tmp_path)
-    with pytest.raises(ImageError, match="no such folder"):
-        dry_finetune(recipe, SETTINGS, tmp_path / "w.safetensors")
-
-
-@pytest.mark.parametrize(
-    ("how", "error", "message"),
-    [
-        ({"rho": None}, RecipeError, "no amount to prune"),
-        ({"eval_images": None}, RecipeError, "--eval-images"),
-        ({"images": "nowhere"}, ImageError, "no such folder"),
-        ({"out": "w.pth"}, OutputError, r"ends in \.safetensors"),
-        ({"batch_size": 0}, RecipeError, "batch_size"),
-        ({"teacher": "nowhere.pth"}, CheckpointError, r"nowhere\.pth"),
-    ],
-)
-def test_what_finetune_refuses_is_refused(
-    how: dict[str, Any],
-    error: type[UserError],
-    message: str,
-    workplace: Workplace,
-    tmp_path: Path,
-) -> None:
-    own = {
-        name: value
-        for name, value in how.items()
-        if name in ("rho", "eval_images", "images")
-    }
-    out, teacher = tmp_path / how.get("out", "w.safetensors"), how.get("teacher")
-    with pytest.raises(error, match=message):
-        training = replace(SETTINGS, batch_size=how.get("batch_size", 5))
-        dry_finetune(
-            workplace.recipe(**{"rho": 0.6, **own}), training, out, teacher=teacher
-        )
-
-
 def test_only_compile_refits() -> None:
     recipe = recipe_with(model="digits_vit", rho=0.5, refit=True)
     assert Need.REFIT in open_recipe(recipe, refits=True).needs
     with pytest.raises(RecipeError, match="only compile refits"):
         open_recipe(recipe)
+
+
+def test_what_finetune_refuses_is_refused_and_nothing_is_written(
+    workplace: Workplace, tmp_path: Path
+) -> None:
+    out, recipe = tmp_path / "w.safetensors", workplace.recipe(rho=0.6)
+    dry_finetune(recipe, SETTINGS, out)
+    with pytest.raises(CheckpointError, match=r"nowhere\.pth"):
+        dry_finetune(recipe, SETTINGS, out, teacher="nowhere.pth")
+    with pytest.raises(ImageError, match="no such folder"):
+        dry_finetune(workplace.recipe(rho=0.6, eval_images="none"), SETTINGS, out)
+    dry_compile(recipe, tmp_path / "out")
+    assert list(tmp_path.iterdir()) == []

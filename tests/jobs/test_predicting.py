@@ -27,7 +27,7 @@ from exporter.core.base.vocabulary import InputKind
 from exporter.core.lower.pipeline import lower
 from exporter.core.verify.openvino_runner import OpenVinoRunner
 from exporter.core.verify.runner import Runner
-from exporter.data.batches import View
+from exporter.data.batches import View, noise
 from exporter.data.images import ImageFile, ImageFolder
 from exporter.engines.choice import RunSettings
 from exporter.engines.runner import TensorRtRunner
@@ -205,3 +205,11 @@ def test_what_cannot_be_evaluated(files: Pair[Path], tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
     with pytest.raises(ArtefactError, match="an export folder"):
         models_at([tmp_path / "empty"], QUIET)
+
+
+def test_noise_is_what_the_model_takes() -> None:
+    spec = make_vit().spec
+    assert noise(spec, "uint8", 2).dtype == np.uint8
+    images = noise(spec, "float32", 2, seed=3)
+    assert (images.dtype, images.shape) == (np.float32, (2, 3, 32, 32))
+    np.testing.assert_array_equal(images, noise(spec, "float32", 2, seed=3))

@@ -129,37 +129,26 @@ def pictures(pair: Pair[Artefact], proof: Report, folder: ImageFolder) -> list[P
 @pytest.mark.ort
 @pytest.mark.parametrize("labelled", [True, False])
 def test_what_labels_and_rounds_add(tmp_path: Path, labelled: bool) -> None:
-    spec = star().vit.spec
-    images = make_images(tmp_path / "images", classes=spec.num_classes, each=1)
+    classes = star().vit.spec.num_classes
+    images = make_images(tmp_path / "images", classes=classes, each=1)
     (images / "class_1" / "torn.png").write_text("no image")
-    found = list_images(images, num_classes=spec.num_classes if labelled else None)
+    found = list_images(images, num_classes=classes if labelled else None)
     pair = lowered_pair(tmp_path, star())
     proof = proved(star(), pair, found)
     assert proof.passed
     assert proof.parity.pruned.layers and not proof.parity.dense.layers
-    assert (proof.accuracy is not None) == labelled
-    assert (
-        proof.pair is not None and proof.pair.images == 7 and proof.pair.classes == ()
-    )
+    assert proof.pair is not None and proof.pair.images == 7
+    assert proof.pair.classes == ()
     assert (proof.pair.loss_points is not None) == labelled
-    torn = "class_1/torn.png"
-    assert list(proof.skipped) == [torn]
-    assert {example.image for example in proof.examples} == {
-        found.name_of(file.path) for file in found.files
-    } - {torn}
-    assert all((example.label is not None) == labelled for example in proof.examples)
+    assert (proof.accuracy is not None) == labelled
     if proof.accuracy is not None:
         assert proof.accuracy.dense.images == proof.accuracy.pruned.images == 7
-    assert proof.speed is None
-    assert proof.trade_off is None
-    assert proof.use is None
-    assert proof.batches == ()
-    assert (
-        proof.fp32_losses is None
-        and proof.loss is proof.pair
-        and proof.precision_loss == 0
-    )
-    assert proof.class_names == star().vit.spec.class_names
+    assert list(proof.skipped) == ["class_1/torn.png"]
+    names = {found.name_of(file.path) for file in found.files}
+    assert {example.image for example in proof.examples} == names - {*proof.skipped}
+    assert all((example.label is not None) == labelled for example in proof.examples)
+    assert (proof.speed, proof.trade_off, proof.use) == (None, None, None)
+    assert proof.fp32_losses is None and proof.loss is proof.pair
     assert proof.file_bytes["pruned"] == (tmp_path / "pruned.onnx").stat().st_size
     drawn = pictures(pair, proof, found)
     save_page(proof, pair.pruned, tmp_path / "report.html", pictures=drawn)
@@ -266,26 +255,6 @@ def test_the_model_as_it_came_is_timed_beside_both_where_it_is_another(
             len(proof.original.throughput.rounds_ms) == 5
             and proof.original.throughput.batch == 2
         )
-
-
-@pytest.mark.ort
-def test_one_model_that_is_another_fails_the_whole(tmp_path: Path) -> None:
-    found = list_images(make_images(tmp_path / "images", classes=1))
-    pair = lowered_pair(tmp_path, star())
-    model = onnx.load(pair.dense.path)
-    head = next(
-        tensor
-        for tensor in model.graph.initializer
-        if tensor.name.endswith("head.weight")
-    )
-    head.CopyFrom(
-        onnx.numpy_helper.from_array(1.01 * onnx.numpy_helper.to_array(head), head.name)
-    )
-    onnx.save(model, pair.dense.path)
-    proof = proved(star(), pair, found)
-    assert proof.passed is False
-    assert proof.parity.pruned.passed is True
-    assert proof.parity.dense.passed is False
 
 
 @pytest.mark.ort

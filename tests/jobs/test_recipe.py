@@ -11,9 +11,8 @@ from exporter.cli.flags import add_recipe, recipe_of
 from exporter.cli.setting_flags import add_flags
 from exporter.core.base.canonical_json import to_json
 from exporter.core.base.errors import MissingDependencyError, ModelError, RecipeError
-from exporter.core.base.settings import LEAST_ROUNDS, fields_of, sections_of
-from exporter.core.base.targets import ONNXRUNTIME
-from exporter.core.base.vocabulary import InputKind, Layout, Method
+from exporter.core.base.settings import fields_of, sections_of
+from exporter.core.base.vocabulary import Layout, Method
 from exporter.core.schedule.prune import Prune
 from exporter.jobs.recipe import (
     Images,
@@ -24,7 +23,6 @@ from exporter.jobs.recipe import (
     read_training,
     save_recipe,
 )
-from exporter.models.request import ModelRequest
 from exporter.training.settings import FinetuneSettings
 from tests.commands import recipe_with
 
@@ -49,21 +47,6 @@ def written(folder: Path, text: str) -> Path:
     return folder / "r.toml"
 
 
-def test_flags_become_values_of_their_type() -> None:
-    line = "--model deit_tiny_patch16_224 --images photos --rho 0.7 --batch 4"
-    kwargs = "--model-kwargs img_size=32 patch_size=4 act_layer=gelu"
-    setting = "--set model.preprocess.mean=(0.5,0.5,0.5)"
-    recipe = parse(*line.split(), *kwargs.split(), *setting.split())
-    assert recipe.images.images == Path("photos")
-    assert recipe.prune.rho == 0.7
-    assert recipe.measure.batch == 4
-    assert recipe.model == ModelRequest(
-        "deit_tiny_patch16_224",
-        model_kwargs={"img_size": 32, "patch_size": 4, "act_layer": "gelu"},
-        preprocess={"mean": (0.5, 0.5, 0.5)},
-    )
-
-
 def test_values_of_a_section_are_changed_alone() -> None:
     recipe = Recipe(
         images=Images(images="photos", seed=3), prune=Prune(rho=0.7, alpha=0.3)
@@ -76,21 +59,11 @@ def test_values_of_a_section_are_changed_alone() -> None:
     )
 
 
-def test_no_two_settings_have_the_same_flag() -> None:
-    flags = [field.key for _, field in FIELDS if field.has_flag]
-    assert sorted(set(flags)) == sorted(flags)
-
-
 def test_a_list_is_one_word_with_commas_or_a_toml_list(tmp_path: Path) -> None:
-    assert parse("--set", "measure.more_batches=1,4,16").measure.more_batches == (
-        1,
-        4,
-        16,
-    )
+    recipe = parse("--set", "measure.more_batches=1,4,16")
+    assert recipe.measure.more_batches == (1, 4, 16)
     path = written(tmp_path, "[measure]\nmore_batches = [1, 4, 16]\n")
     assert read_recipe(path) == {"measure": {"more_batches": (1, 4, 16)}}
-    with pytest.raises(RecipeError, match=r"got \['high'\] \| need an integer from 1"):
-        read_recipe(written(tmp_path, "[measure]\nmore_batches = ['high']\n"))
 
 
 def test_a_recipe_file(tmp_path: Path) -> None:
@@ -234,20 +207,6 @@ def test_a_python_without_a_toml_reader(
         MissingDependencyError, match=r"tomli .* pip install 'star-export\[export\]'"
     ):
         read_recipe(tmp_path / "r.toml")
-
-
-@pytest.mark.parametrize("rounds", [1, LEAST_ROUNDS - 1])
-def test_too_few_rounds_for_quartiles(rounds: int) -> None:
-    with pytest.raises(
-        RecipeError, match=f"rounds .* {rounds} .* at least {LEAST_ROUNDS}"
-    ):
-        Measuring(rounds=rounds)
-
-
-def test_a_model_is_lowered_for_onnx_runtime_where_nothing_else_is_said() -> None:
-    plain = Lowering()
-    assert (plain.row, plain.input_kind) == (ONNXRUNTIME, InputKind.FLOAT32)
-    assert plain.laid_out == ONNXRUNTIME.layouts[0]
 
 
 @pytest.mark.parametrize(

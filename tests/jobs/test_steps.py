@@ -11,7 +11,6 @@ from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
 import exporter
-from exporter.core import compiler
 from exporter.core.base.canonical_json import save_json
 from exporter.core.base.errors import (
     CalibrationError,
@@ -23,15 +22,13 @@ from exporter.core.base.errors import (
 )
 from exporter.core.base.records import Schedule
 from exporter.core.base.settings import LEAST_ROUNDS
-from exporter.core.base.targets import ONNXRUNTIME, OPENVINO, OPENVINO_INT8
-from exporter.core.base.vocabulary import InputKind, Layout, Method
+from exporter.core.base.vocabulary import InputKind, Method
 from exporter.core.schedule.plan import manual_schedule
 from exporter.core.schedule.policy import resolve
 from exporter.core.vit.protocol import PrunableViT
 from exporter.data.batches import first_images
 from exporter.data.images import list_images
 from exporter.jobs import steps
-from exporter.jobs.recipe import Lowering
 from exporter.jobs.steps import MOST, AnyImages, array_of, folder_of
 from tests.calibration.samples import acs_alone
 from tests.commands import recipe_with
@@ -252,12 +249,6 @@ def schedule_of(vit: PrunableViT, method: Method = Method.STAR) -> Schedule:
     return manual_schedule(vit.spec, {2: 0.5}, resolve(replace(INTRA, method=method)))
 
 
-def test_pruning_takes_the_layout(tiny_vit: PrunableViT) -> None:
-    schedule = schedule_of(tiny_vit, Method.A_STAR)
-    assert steps.prune(tiny_vit, schedule, layout="packed").layout == Layout.PACKED
-    assert steps.prune(tiny_vit, schedule).layout == Layout.SHRINKING
-
-
 def test_a_schedule_of_other_scores(tiny_vit: PrunableViT) -> None:
     made = replace(
         acs_alone(tiny_vit, (0.1, 0.5, 0.3, 0.9)), inter=np.full((4, 16), 0.5)
@@ -272,26 +263,6 @@ def test_a_schedule_of_other_scores(tiny_vit: PrunableViT) -> None:
         )
     with pytest.raises(ScheduleError, match="f" * 12):
         steps.prune(tiny_vit, replace(schedule, inter_sha256="f" * 64), made)
-
-
-def test_exporting_for_what_was_asked(
-    tiny_vit: PrunableViT, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    asked: list[tuple[object, ...]] = []
-    monkeypatch.setattr(compiler, "lower", lambda *given: asked.append(given))
-    pruned = steps.prune(tiny_vit, schedule_of(tiny_vit))
-    images = np.zeros((1, 3, 32, 32), np.uint8)
-    steps.export(pruned)
-    steps.export(pruned, "openvino-fp32")
-    steps.export(
-        pruned, Lowering("openvino-int8", Layout.PADDED, InputKind.UINT8), images
-    )
-    assert [each[:3] for each in asked] == [
-        (pruned, ONNXRUNTIME, InputKind.FLOAT32),
-        (pruned, OPENVINO, InputKind.FLOAT32),
-        (pruned, OPENVINO_INT8, InputKind.UINT8),
-    ]
-    assert [each[3] is None for each in asked] == [True, True, False]
 
 
 def test_the_first_of_a_loader_and_all_of_an_array(tiny_vit: PrunableViT) -> None:

@@ -12,18 +12,17 @@ from exporter.core.base.errors import UserError
 from exporter.core.base.intervals import wilson
 from exporter.core.verify.differences import top_classes
 from exporter.core.verify.runner import Feed, TensorInfo
-from exporter.data.images import UNKNOWN
 from exporter.measure.accuracy import Accuracy, Predictions, answer_each, predict_each
 from tests.fakes import NumpyRunner
 
 INFO = TensorInfo("images", ("batch", 2), "float32")
 
 
-def times(factor: float, sizes: list[int]) -> NumpyRunner:
-    """Gives its images times a factor, and notes how many it was given."""
+def times(factor: float, asked: list[tuple[float, int]]) -> NumpyRunner:
+    """Gives its images times a factor, and notes the factor and how many it was given."""
 
     def run(feed: Feed) -> dict[str, np.ndarray]:
-        sizes.append(len(feed["images"]))
+        asked.append((factor, len(feed["images"])))
         return {"scaled": feed["images"] * np.float32(factor)}
 
     return NumpyRunner(run, (INFO,), (TensorInfo("scaled", ("batch", 2), "float32"),))
@@ -35,10 +34,11 @@ def first_column(values: np.ndarray) -> np.ndarray:
 
 @pytest.mark.parametrize("size", [0, 4])
 def test_rows_are_in_the_order_of_the_images_whatever_the_batch(size: int) -> None:
+    """Two models see every batch once, in turns."""
     images = np.arange(10, dtype=np.float32).reshape(5, 2)
     labels = np.arange(5)
-    sizes = list[int]()
-    runners = [times(1, sizes), times(10, sizes)]
+    asked = list[tuple[float, int]]()
+    runners = [times(1, asked), times(10, asked)]
     batches = [
         ((images[at], images[at] + 1), labels[at]) for at in (slice(0, 3), slice(3, 5))
     ]
@@ -48,7 +48,9 @@ def test_rows_are_in_the_order_of_the_images_whatever_the_batch(size: int) -> No
     assert one[:, 0].tolist() == [0, 2, 4, 6, 8]
     assert ten[:, 0].tolist() == [10, 30, 50, 70, 90]
     assert found.tolist() == labels.tolist()
-    assert sizes == ([3, 3, 2, 2] if size == 0 else [4] * 4)
+    first, second = (size, size) if size else (3, 2)
+    assert asked == [(1, first), (10, first), (1, second), (10, second)]
+    assert [runner.deactivations for runner in runners] == [1, 1]
 
 
 def test_what_cannot_be_measured_is_one_line() -> None:
@@ -110,32 +112,6 @@ def test_an_accuracy_holds_its_interval() -> None:
 def test_the_best_are_those_of_a_stable_sort(logits: np.ndarray, count: int) -> None:
     expected = np.argsort(-logits, axis=1, kind="stable")[:, :count]
     assert top_classes(logits, count).tolist() == expected.tolist()
-
-
-def test_two_models_see_every_batch_once_in_turns() -> None:
-    asked: list[str] = []
-
-    def noted(name: str) -> NumpyRunner:
-        def run(feed: Feed) -> dict[str, np.ndarray]:
-            asked.append(name)
-            return {"logits": feed["images"]}
-
-        runner = echo(3)
-        runner.function = run
-        return runner
-
-    one, two = np.eye(3, dtype=np.float32), np.eye(3, dtype=np.float32)[::-1].copy()
-    labels = np.array([0, 1, UNKNOWN])
-    runners = [noted("first"), noted("second")]
-    first, second = predict_each(
-        runners, [((one, two), labels), ((one[:1], two[:1]), labels[:1])]
-    )
-    assert asked == ["first", "second"] * 2
-    assert first.best[:, 0].tolist() == [0, 1, 2, 0]
-    assert second.best[:, 0].tolist() == [2, 1, 0, 2]
-    assert first.labels.tolist() == second.labels.tolist() == [0, 1, UNKNOWN, 0]
-    assert not first.labelled
-    assert [runner.deactivations for runner in runners] == [1, 1]
 
 
 def test_only_a_subset_of_the_classes_competes() -> None:

@@ -35,16 +35,6 @@ def test_lost_and_gained_are_counted() -> None:
     )
 
 
-def test_the_other_way_round_it_is_a_gain() -> None:
-    pair, back = (
-        compare_predictions(*each, NAMES, {})
-        for each in ((FIRST, SECOND), (SECOND, FIRST))
-    )
-    assert (back.lost, back.gained) == (pair.gained, pair.lost)
-    assert pair.loss_points is not None and back.loss_points == -pair.loss_points
-    assert back.agreement == pair.agreement
-
-
 def test_classes_that_occur_are_listed_with_their_change() -> None:
     pair = compare_predictions(FIRST, SECOND, NAMES, {2: "cat", 7: "fox"})
     assert pair.classes == (

@@ -27,19 +27,6 @@ def test_without_a_gpu_it_refuses_in_one_line(
     assert told.err == "gpu | got none | need a CUDA GPU and its driver\n"
 
 
-def test_calls_are_timed_for_large_images_and_for_one(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    kernel = tmp_path / "check_kernel"
-    kernel.write_text("#!/bin/sh\necho 7.50\n")
-    kernel.chmod(0o755)
-    gpu_check.measure(kernel, tmp_path)
-    lines = capsys.readouterr().out.splitlines()
-    assert lines[0] == "time: 7.50 µs a call for 128 × 196 in a CUDA graph (goal: 8 µs)"
-    assert lines[-1] == "time: 7.50 µs a call for 1 × 4096 in a CUDA graph"
-    assert np.fromfile(tmp_path / "timed", np.int64)[:2].tolist() == [1, 4096]
-
-
 def test_cases_are_laid_out_as_the_programs_read_them(tmp_path: Path) -> None:
     gpu_check.write_cases(
         tmp_path / "cases", [Case(np.ones((2, 3), np.float32), np.array([3, 1]), 0.5)]

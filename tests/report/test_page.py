@@ -14,13 +14,11 @@ from PIL import Image
 from exporter.core.base.intervals import wilson
 from exporter.core.base.records import Pair
 from exporter.core.base.tensor_names import IMAGES, count_name, keep_name
-from exporter.core.base.vocabulary import Method
 from exporter.core.schedule.macs import LayerUse, PatchUse
 from exporter.core.verify.record import Check
 from exporter.measure.likeness import Agreement, Retrieval
 from exporter.measure.loss import Tuned
 from exporter.report import words
-from exporter.report.chart import chart_of
 from exporter.report.page import (
     GONE_COLOUR,
     GONE_SHARE,
@@ -39,11 +37,9 @@ from exporter.report.record import CalibratedOn, Report
 from tests.core.verify.models import compared, pruned_family
 from tests.folders import artefacts
 from tests.report.reports import (
-    at,
     full_report,
     slower_report,
     small_report,
-    trade_off,
 )
 
 PIXELS = np.random.default_rng(0).integers(0, 256, (2, 3, 32, 32), np.uint8)
@@ -132,46 +128,35 @@ def test_the_first_images_have_their_relevance_at_the_layers_that_are_shown() ->
     assert again == first
 
 
-def test_a_dense_model_has_no_pictures() -> None:
-    assert (
-        drawn({IMAGES: np.zeros((1, 3, 32, 32), np.uint8)}, (4, 4), np.arange(16)) == []
-    )
-
-
 def test_each_check_has_words_of_its_own() -> None:
     checks = compared(pruned_family()).checks
     said = {check_words(check, prunes=True) for check in checks}
     assert all(" " in text and "_" not in text for text in said)
     assert len(said) == len(checks)
+    for name, text in (
+        ("embedding", "With the model's own decisions, embedding differ by rounding"),
+        ("forced_embedding", "With PyTorch's decisions, embedding differ by rounding"),
+        ("embedding_cosine", "embedding points the same way (lowest cosine)"),
+        ("finite_tokens", "All values of tokens are finite"),
+    ):
+        check = Check(name, None, "<=", 0.1, False)
+        assert check_words(check, prunes=True).startswith(text)
 
 
-def test_a_check_says_what_was_measured_and_the_limit(tmp_path: Path) -> None:
+def test_a_check_says_what_was_measured_and_the_limit_and_one_that_failed_is_marked(
+    tmp_path: Path,
+) -> None:
     report, failed = small_report(), Check("logits", 0.25, "<=", 0.1, False)
     for check, shown in (
         (failed, "<td>0.25</td><td>≤ 0.1</td>"),
         (replace(failed, measured=None), "<td>nothing"),
     ):
-        parity = replace(report.parity.pruned, checks=(check,))
-        assert shown in page_of(replace(report, parity=Pair(parity, parity)), tmp_path)
-
-
-@pytest.mark.parametrize(
-    ("name", "text"),
-    [
-        (
-            "embedding",
-            "With the model's own decisions, embedding differ by rounding alone",
-        ),
-        (
-            "forced_embedding",
-            "With PyTorch's decisions, embedding differ by rounding alone",
-        ),
-        ("embedding_cosine", "embedding points the same way (lowest cosine)"),
-        ("finite_tokens", "All values of tokens are finite"),
-    ],
-)
-def test_outputs_are_named(name: str, text: str) -> None:
-    assert check_words(Check(name, None, "<=", 0.1, False), prunes=True) == text
+        parity = replace(report.parity.pruned, passed=False, checks=(check,))
+        parities = Pair(report.parity.dense, parity)
+        page = page_of(replace(report, parity=parities), tmp_path)
+        assert shown in page
+        assert page.count('<td class="mark no">✗</td>') == 1
+        assert "✗ A file does not compute what PyTorch computes" in page
 
 
 FRAMES = {
@@ -209,16 +194,6 @@ def test_it_says_what_the_report_says(tmp_path: Path) -> None:
         == len(report.parity.pruned.checks) * 2
     )
     assert "Both predict the same class" in page and "<pre>" not in page
-
-
-def test_a_check_that_failed_is_marked(tmp_path: Path) -> None:
-    report = small_report()
-    parity = report.parity.pruned
-    checks = (replace(parity.checks[0], passed=False), *parity.checks[1:])
-    failed = replace(parity, passed=False, checks=checks)
-    page = page_of(replace(report, parity=Pair(report.parity.dense, failed)), tmp_path)
-    assert page.count('<td class="mark no">✗</td>') == 1
-    assert "✗ A file does not compute what PyTorch computes" in page
 
 
 def test_the_overlap_of_a_calibrations_halves_is_shown_where_there_is_one(
@@ -272,13 +247,6 @@ def test_an_interval_stands_beside_every_accuracy(tmp_path: Path) -> None:
             )
 
 
-def test_latencies_of_every_batch_size(tmp_path: Path) -> None:
-    page = page_of(full_report(), tmp_path)
-    for batch in (1, 4, 8):
-        assert f"<td>{batch}</td>" in page
-        assert f"<small>{10.0 * batch:.1f}, {11.0 * batch:.1f} ms</small>" in page
-
-
 def test_speeds_stand_beside_those_over_the_model_as_it_came(tmp_path: Path) -> None:
     full = full_report()
     plain = replace(
@@ -307,17 +275,6 @@ def test_pictures_have_label_and_predictions(tmp_path: Path) -> None:
     assert page.count('<figure class="lost">') == 1
     assert "label <b>cat</b>" in page and "a very long name of a class ✗" in page
     assert "cat/&lt;1&gt;.png" in page
-
-
-def test_the_relevance_is_explained_where_it_is_shown(tmp_path: Path) -> None:
-    report = replace(full_report(), calibration=CalibratedOn(17, 0))
-    heat = drawn(
-        FRAMES, (2, 2), np.arange(4), [np.random.default_rng(0).random((1, 4))]
-    )
-    for pictures, shown in ((heat, 1), (None, 0)):
-        page = page_of(report, tmp_path, pictures)
-        assert page.count("Relevance of the patches at layer 1") == shown
-        assert page.count("17 calibration images, with") == shown
 
 
 def test_several_methods_stand_side_by_side(tmp_path: Path) -> None:
@@ -358,14 +315,6 @@ def test_macs_that_depend_on_the_image_are_the_mean_beside_the_most(
     page = page_of(replace(small_report(), use=use), tmp_path)
     assert "mean (most)" in page and "3.000 (3.456)" in page and "3.456 at most" in page
     assert "mean (most)" not in page_of(small_report(), tmp_path)
-
-
-def test_the_chart_has_both_forms() -> None:
-    chart = chart_of(trade_off(), "deit")
-    assert (
-        chart.light.startswith("data:image/png;base64,") and chart.light != chart.dark
-    )
-    assert "1000 images" in chart.words and "batch 8" in chart.words
 
 
 def test_the_page_says_what_the_model_was_made_from(tmp_path: Path) -> None:
@@ -436,26 +385,6 @@ def test_a_change_has_one_interval_and_a_loss_is_marked(
     assert card in page and f"points of top-1 (95 %: {limits}), 100 images" in page
     assert report.trade_off is not None
     assert report.trade_off.points[0].loss_points == points[1]
-
-
-def texts(page: str) -> list[str]:
-    """The texts between tags, pictures and style left out."""
-    own = re.sub(r"(?s)<(style|script)>.*?</\1>|<pre.*?</pre>", "", page)
-    return [" ".join(text.split()) for text in re.split(r"<[^>]*>", own)]
-
-
-def test_no_sentence_stands_twice(tmp_path: Path) -> None:
-    report = replace(losing(0.3, 0.9, 2.2), class_names=("cat", "dog", "hat"))
-    schedule = replace(report.schedule, method=Method.TOME)
-    batches = tuple(at(batch.batch, 8.0) for batch in report.batches)
-    tome = replace(report, schedule=schedule, batches=batches)
-    both = comparison_of(tmp_path, star=report, tome=tome)
-    for page in (page_of(report, tmp_path), both):
-        # Both models have the same checks.
-        told = page.partition("<h2>Does it compute the same")[0]
-        sentences = [text for text in texts(told) if len(text.split()) > 5]
-        assert len(sentences) > 5
-        assert [text for text in set(sentences) if sentences.count(text) > 1] == []
 
 
 def test_pictures_are_seen_before_any_table_and_the_rest_unfolds(

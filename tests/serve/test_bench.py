@@ -1,6 +1,5 @@
 """Both models of a folder timed: on a clock that stands still, and as engines with a stand-in for trtexec."""
 
-import itertools
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -10,7 +9,6 @@ import pytest
 
 from exporter.core.base.artefact import read_pair
 from exporter.core.base.errors import ArtefactError, UserError
-from exporter.core.base.records import Pair
 from exporter.core.base.targets import ONNXRUNTIME_CPU, TENSORRT
 from exporter.core.base.tensor_names import IMAGES
 from exporter.core.base.vocabulary import Method
@@ -40,42 +38,6 @@ SETTINGS = BenchSettings(batches=(1, 2), rounds=5, warmup=0)
 def _no_slices(monkeypatch: pytest.MonkeyPatch) -> None:
     """The models of the folder are made by hand, without what a slice takes the place of."""
     monkeypatch.setattr(bench_module, "sliced_of", lambda pruned: NOT_SLICED)
-
-
-@pytest.mark.ort
-def test_every_batch_and_every_number(tmp_path: Path) -> None:
-    write_folder(tmp_path)
-    folder = read_folder(tmp_path)
-    ticks = itertools.count(0.0, 0.5)
-    result = bench(
-        folder.models, folder.read_reference(), SETTINGS, clock=ticks.__next__
-    )
-    assert result.runtime == "onnxruntime"
-    assert result.schedule.method == "star"
-    assert result.schedule.rho is None
-    assert [batch.batch for batch in result.batches] == [1, 2]
-    for each in result.batches:
-        assert (
-            each.throughput.dense.rounds_ms
-            == each.throughput.pruned.rounds_ms
-            == (500.0,) * 5
-        )
-        assert (each.speed_up.median, each.speed_up.outcome) == (1.0, "undecided")
-        assert each.selection is None
-    assert result.macs.pruned < result.macs.dense
-    assert result.files == Pair(
-        folder.models.dense.path.name, folder.models.pruned.path.name
-    )
-    for each in result.batches:
-        assert each.breakdown_ms is not None
-        assert (
-            each.breakdown_ms.dense["selection"]
-            == 0
-            < each.breakdown_ms.pruned["selection"]
-        )
-    assert (result.gpu, result.built) == ((), None)
-    times = "1.00 × at batch 1, 1.00 × at batch 2"
-    assert repr(result) == f"<Bench {result.model}, star, onnxruntime: {times}>"
 
 
 @pytest.mark.ort
@@ -160,13 +122,6 @@ def test_table(folder: Path, star_export: Command) -> None:
         f"  trtexec --loadEngine={folder}/engines/vit.star.tensorrt-fp32.engine --useProfile=1",
     ):
         assert text in done.out
-
-
-def test_without_the_gpu_s_own_time(folder: Path, star_export: Command) -> None:
-    assert (
-        star_export("bench", folder, *QUICK, "--no-gpu-time", "--json").json["gpu"]
-        == []
-    )
 
 
 def test_images_of_another_reference_are_measured_and_leave_the_folder_whole(

@@ -10,7 +10,7 @@ import pytest
 from exporter.cli.main import main
 from exporter.core.base.errors import RecipeError, UserError
 from exporter.core.base.files import sha256_of
-from exporter.core.base.targets import RTX, TENSORRT, TENSORRT_FP8, TENSORRT_FP16
+from exporter.core.base.targets import RTX, TENSORRT, TENSORRT_FP16
 from exporter.core.base.tensor_names import INSTRUMENTED
 from exporter.core.base.vocabulary import Layout, Method
 from exporter.engines.choice import RunSettings, runner_for
@@ -123,13 +123,6 @@ def test_a_promise_that_is_not_kept_is_exit_code_1(
     assert json.loads(
         (tmp_path / "engines/vit.star.tensorrt-fp16.rtx-sm86.json").read_text()
     )["audits"]
-
-
-def test_fp8_is_refused_below_8_9(tmp_path: Path) -> None:
-    write_folder(tmp_path, TENSORRT_FP8)
-    with pytest.raises(UserError, match=r"SM 8\.6\) \| need a GPU of SM 8\.9 or later"):
-        build_folder(tmp_path, settings(86, 89))
-    assert not (tmp_path / "engines").exists()
 
 
 def test_shrinking_is_refused_with_padded_as_the_way_out(tmp_path: Path) -> None:

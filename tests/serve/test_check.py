@@ -12,7 +12,6 @@ from exporter.core.base.records import Pair
 from exporter.core.base.targets import (
     ONNXRUNTIME,
     ONNXRUNTIME_FP16,
-    OPENVINO,
     TENSORRT,
     Target,
 )
@@ -51,17 +50,6 @@ def test_a_reference_that_lacks_something_does_not_pass(
     save_all_checksums(tmp_path)
     with pytest.raises(ParityError):
         check_folder(tmp_path, RunSettings(threads=1))
-
-
-def test_the_runtime_is_the_target_s(tmp_path: Path) -> None:
-    write_folder(tmp_path, OPENVINO)
-    assert check_folder(tmp_path, RunSettings()).runtime == "openvino"
-
-
-@pytest.mark.ort
-def test_a_file_for_tensorrt_can_be_tried_on_another_runtime(tmp_path: Path) -> None:
-    write_folder(tmp_path, TENSORRT)
-    assert check_folder(tmp_path, RunSettings(runtime="onnxruntime")).passed
 
 
 class EngineRunner(OnnxRuntimeRunner):

@@ -44,25 +44,19 @@ def values(state: RunState) -> list[torch.Tensor]:
 def test_the_next_step_is_the_one_that_would_have_come(
     tmp_path: Path, averaged: bool
 ) -> None:
-    """Which takes weights, averages and the optimizer's moments alike."""
+    """Which takes weights, averages and the optimizer's moments alike; what was skipped comes back too."""
     whole, resumed = run(0, averaged=averaged), run(1, averaged=averaged)
     step(whole)
     whole.epochs_done = 1
+    whole.skipped["a.png"] = "torn"
     whole.save(tmp_path / "run.ckpt")
+    resumed.skipped["b.png"] = "gone"
     assert resumed.restore(tmp_path / "run.ckpt")
     assert (resumed.epochs_done, resumed.steps_done) == (1, 1)
+    assert resumed.skipped == {"a.png": "torn", "b.png": "gone"}
     step(whole)
     step(resumed)
     assert all(map(torch.equal, values(whole), values(resumed)))
-
-
-def test_what_earlier_epochs_skipped_comes_back(tmp_path: Path) -> None:
-    state, resumed = run(0), run(1)
-    state.skipped["a.png"] = "torn"
-    state.save(tmp_path / "run.ckpt")
-    resumed.skipped["b.png"] = "gone"
-    assert resumed.restore(tmp_path / "run.ckpt")
-    assert resumed.skipped == {"a.png": "torn", "b.png": "gone"}
 
 
 def test_another_runs_is_refused_and_changes_nothing(tmp_path: Path) -> None:

@@ -317,26 +317,6 @@ def test_few_images_show_little_but_the_best_is_named_and_it_is_said_before(
     assert choice.loss.agreement == max(point.loss.agreement for point in pruned)
 
 
-def test_a_run_that_was_killed_goes_on_and_repeats_nothing(
-    search: Search, machine: Machine, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    def killed(*_: Any, **__: Any) -> Any:
-        raise KeyboardInterrupt
-
-    with monkeypatch.context() as patch:
-        patch.setattr(search_module, "around", killed)
-        with pytest.raises(KeyboardInterrupt):
-            search(method=Method.TOME)
-    with (tmp_path / "measurements.jsonl").open("a") as file:
-        file.write('{"key": "half a li')
-    first = search(method=Method.TOME)
-    assert len(machine.predicted) == len(set(machine.predicted))
-    assert len({*map(tuple, machine.timed)}) == len(machine.timed)
-    before = len(machine.predicted), len(machine.timed)
-    assert to_json(search(method=Method.TOME)) == to_json(first)
-    assert (len(machine.predicted), len(machine.timed)) == before
-
-
 @pytest.mark.parametrize("method", [Method.TOME, also(None)])
 def test_whenever_it_is_ended_all_that_was_measured_is_kept_and_the_best_is_a_recipe(
     search: Search,
@@ -369,11 +349,14 @@ def test_whenever_it_is_ended_all_that_was_measured_is_kept_and_the_best_is_a_re
         assert (tmp_path / "tune.toml").exists() == any(written)
     assert found.choice is not None and len(written) > 5
     assert len(machine.predicted) == len(set(machine.predicted))
+    assert len(machine.timed) == len({*map(tuple, machine.timed)})
     first = next(place for place, choices in enumerate(written) if choices)
     assert first < len(written) / 2
     points = {point.candidate.label: point for point in found.tried}
     best = [worth_of(points[choices[-1]]) for choices in written[first:]]
     assert best == sorted(best) and best[-1] == worth_of(found.choice)
+    measured.clear()
+    assert to_json(search(method=method)) == to_json(found) and not measured
 
 
 def worth_of(point: Point) -> tuple[bool, float]:
@@ -591,14 +574,9 @@ def test_a_target_that_this_cpu_makes_slow_is_said_before_the_work(
 ) -> None:
     (tmp_path / "cpuinfo").write_text("flags\t: avx2\n")
     monkeypatch.setattr("exporter.core.base.machine.CPUINFO", tmp_path / "cpuinfo")
-    recipe = workplace.recipe(eval_images=many)
-    dry_tune(
-        recipe, TuneSettings(max_drop=50.0, target="openvino-int8"), tmp_path / "out"
-    )
+    settings = TuneSettings(max_drop=50.0, target="openvino-int8")
+    dry_tune(workplace.recipe(eval_images=many), settings, tmp_path / "out")
     assert "openvino-int8 is slower than openvino-fp32 here" in caplog.text
-    caplog.clear()
-    dry_tune(recipe, ONE_POINT, tmp_path / "out")
-    assert "slower" not in caplog.text
 
 
 def test_a_loss_of_all_accuracy_and_an_amount_out_of_reach_are_refused(
@@ -622,17 +600,6 @@ def test_images_to_measure_on_that_are_calibrated_on_are_said(
         rf"{many}: (\d+) of \1 images to measure on are calibrated on too"
     )
     assert any(map(seen.match, caplog.messages))
-
-
-def test_a_dry_run_says_how_much_is_screened(
-    workplace: Workplace, many: Path, tmp_path: Path
-) -> None:
-    found = dry_tune(
-        workplace.recipe(eval_images=many, mac_reduction=0.25), ONE_POINT, tmp_path
-    )
-    assert found.unknown == "the search, which screens 3 ways on 256 images each"
-    assert found.gmacs_pruned == pytest.approx(0.75 * found.gmacs_dense)
-    assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.ort

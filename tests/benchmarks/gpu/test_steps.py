@@ -2,7 +2,6 @@
 
 from collections.abc import Callable
 from dataclasses import replace
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -21,29 +20,6 @@ ALL = replace(
     NOTHING, folder=Path("deit"), cifar=Path("cifar"), shrinking=Path("deit-a-star")
 )
 LIBRARY = "out/plugin/build/libcdf_retain_plugin.so"
-
-
-def test_the_order() -> None:
-    for request in (NOTHING, ALL):
-        assert [step.name for step in module.steps(request)] == [
-            "kernel",
-            "pytorch",
-            "onnxruntime",
-            "onnxruntime-check",
-            "onnxruntime-bench",
-            "cifar",
-            "cifar196",
-            "cifar196-calibrate",
-            "cifar196-finetune",
-            "plugin",
-            "tensorrt",
-            "engines-build",
-            "engines-check",
-            "engines-bench",
-            "shrinking-build",
-            "shrinking-check",
-            "shrinking-bench",
-        ]
 
 
 def test_without_folders_it_says_what_to_give() -> None:
@@ -67,17 +43,6 @@ def test_the_verbs_and_their_flags_exist() -> None:
     ]
     assert with_plugin == [Path("deit-a-star")] * 3
     assert sum("plugin" in each for each in asked) == 3
-
-
-def test_the_plugin_is_built_where_engines_look_for_it() -> None:
-    commands = {step.name: step.command for step in module.steps(ALL)}
-    assert commands["plugin"][1:] == (
-        "benchmarks/gpu/build_plugin.py",
-        "--out",
-        "out/plugin",
-    )
-    assert ("--plugin", LIBRARY) in pairwise(commands["tensorrt"])
-    assert "--plugin" not in commands["onnxruntime"] + commands["pytorch"]
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ import pytest
 from exporter.core.base.artefact import read_lowered
 from exporter.core.base.vocabulary import Layout
 from exporter.engines.manifest import read_manifest
-from tests.benchmarks.scripts import FOLDER, script
+from tests.benchmarks.scripts import script
 from tests.core.verify.stand_ins import compiled, plugin_source
 from tests.engines.engines import BUILT
 from tests.engines.fake_tensorrt import fake_tool
@@ -119,23 +119,3 @@ def test_files_have_ranges_where_the_target_quantizes_and_the_layout_that_is_ask
     dense, shrinking = (read_lowered(path) for path in found.values())
     assert dense.target == shrinking.target == module.TARGETS["int8"]
     assert shrinking.layout == Layout.SHRINKING != module.TARGETS["int8"].layouts[0]
-
-
-@pytest.mark.exhaustive
-@pytest.mark.trt
-@pytest.mark.ort
-def test_what_is_measured_has_its_estimate_beside_it(
-    tiny_deit: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    pytest.importorskip("tensorrt_rtx", reason="needs star-export[tensorrt-rtx]")
-    monkeypatch.syspath_prepend(FOLDER / "gpu")  # for its other process
-    monkeypatch.setattr(module, "METHODS", {"STAR 0.5": module.METHODS["STAR 0.5"]})
-    monkeypatch.setattr(module, "LAYOUTS", {})
-    monkeypatch.setattr(module, "this_machine", lambda version: BUILT)
-    milliseconds = module.estimated(files.Case(tiny_deit, "fp16", 8, 5, tmp_path))
-    assert milliseconds.keys() == {"dense", files.STOCK, "STAR 0.5"}
-    assert 0 < milliseconds["dense"] < milliseconds["STAR 0.5"] < 1
-    monkeypatch.setattr(
-        module, "this_machine", lambda version: replace(BUILT, sm="7.5")
-    )
-    assert not module.estimated(files.Case(tiny_deit, "fp16", 8, 5, tmp_path))

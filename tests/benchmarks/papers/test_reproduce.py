@@ -5,11 +5,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 import timm
 import torch
-from PIL import Image
 
 from tests.benchmarks.papers.quick import DEIT_B, TUNING, flags, rows_of
 from tests.benchmarks.scripts import script
@@ -19,7 +17,6 @@ reproduce, measure, prepared = (
     script(f"papers/{name}.py") for name in ("reproduce", "measure", "prepared")
 )
 TABLES, COLUMNS = reproduce.TABLES, script("papers/tables.py").COLUMNS
-FIGURE_TABLES = script("papers/figures.py").TABLES
 # They train or collect samples of depth for seconds.
 LONG = (
     "star-1",
@@ -31,8 +28,6 @@ LONG = (
     "depth-tokens",
 )
 DEIT_T = "deit_tiny_patch16_224"
-# Of matplotlib's first lines.
-COLOURS = ((31, 119, 180), (255, 127, 14))
 
 
 def shown(name: str, capsys: pytest.CaptureFixture[str], *words: object) -> str:
@@ -77,31 +72,6 @@ def test_every_number_stands_in_its_cell(
             assert text == ("–" if row.way is None else mine), (row.label, column)
 
 
-@pytest.mark.parametrize(
-    ("name", "panels", "lines"), [also("star-figure-3", 2, 1), ("star-figure-4", 3, 2)]
-)
-def test_every_panel_of_a_figure_has_its_lines(
-    name: str,
-    panels: int,
-    lines: int,
-    place: Any,
-    capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    for table in ("star-1", "star-4"):
-        monkeypatch.setitem(
-            FIGURE_TABLES, table, replace(TABLES[table], rows=rows_of(table))
-        )
-    path = Path(shown(name, capsys, *flags(place), "--models", DEIT_B).strip())
-    assert path == place.out / f"{name}.png"
-    with Image.open(path) as image:
-        pixels = np.asarray(image.convert("RGB"))
-    assert pixels.shape[0] > 400 and pixels.shape[1] > 400 * panels
-    for panel in np.array_split(pixels, panels, axis=1):
-        drawn = [int((panel == colour).all(-1).sum()) for colour in COLOURS[:lines]]
-        assert min(drawn) > 100, drawn
-
-
 def test_weights_of_a_folder_fill_in_what_needs_no_images(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -141,28 +111,6 @@ def test_nothing_is_measured_twice(
     monkeypatch.setattr(measure, "kept", found)
     monkeypatch.setattr(prepared, "kept", found)
     assert shown(name, capsys, *words) == first
-
-
-def test_without_images_only_what_needs_none_is_filled_in(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    found = shown(
-        "star-4",
-        capsys,
-        "--stand-in",
-        "digits_vit",
-        "--models",
-        DEIT_B,
-        "--out",
-        tmp_path,
-    )
-    first, second = (
-        line
-        for line in found.splitlines()
-        if "DeiT-Base, ρ 1" in line or "ρ 0.9" in line
-    )
-    assert first.endswith("| 17.6 | 0.59 | 81.8 |  | 95.6 |  |")
-    assert second.endswith("| 14.0 |  | 81.6 |  | 95.5 |  |")
 
 
 def test_a_model_without_weights_is_blank_and_named(
