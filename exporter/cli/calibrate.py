@@ -5,13 +5,15 @@ Writes one calibration file, which plan, export and check read. An interrupted r
 
 import argparse
 from itertools import zip_longest
+from pathlib import Path
 
+from exporter.calibration.record import Calibration
 from exporter.cli.flags import IMAGE_FLAGS, MODEL_FLAGS, add_out, add_recipe, recipe_of
 from exporter.cli.output import (
     RichStages,
-    print_json,
     print_lines,
     print_table,
+    show,
     skipped_lines,
 )
 from exporter.cli.setting_flags import add_flags
@@ -53,27 +55,27 @@ def run(arguments: argparse.Namespace) -> int:
     variant = open_recipe(recipe, RichStages(quiet=arguments.quiet), restore=False)
     _ = variant.network.full  # a model that cannot be loaded is refused first
     calibration = variant.calibrate(out)
-    record, overlap = calibration.record, calibration.overlap_by_layer
-    if record.settings.max_images == "auto":
+    if calibration.record.settings.max_images == "auto":
         calibration.warn_where_unsettled(range(1, len(calibration.acs) + 1))
-    if arguments.json:
-        print_json(
-            {
-                "file": str(out),
-                "acs": calibration.acs.tolist(),
-                "overlap": overlap,
-                "skipped": calibration.skipped,
-                "record": record,
-            }
-        )
-    else:
-        shares = [f"{share:.2f}" for share in overlap or ()]
-        columns = zip_longest(calibration.acs, shares, fillvalue="")
-        rows = [
-            (layer, f"{acs:.4f}", share)
-            for layer, (acs, share) in enumerate(columns, start=1)
-        ]
-        images = f"{record.images} images, {record.skipped} skipped"
-        print_table(f"{out}: {images}", ("layer", "ACS", "overlap of halves"), rows)
-        print_lines(skipped_lines({"calibration": calibration.skipped}))
+    result = {
+        "file": str(out),
+        "acs": calibration.acs.tolist(),
+        "overlap": calibration.overlap_by_layer,
+        "skipped": calibration.skipped,
+        "record": calibration.record,
+    }
+    show(arguments, result, lambda: _print(calibration, out))
     return 0
+
+
+def _print(calibration: Calibration, out: Path) -> None:
+    record = calibration.record
+    shares = [f"{share:.2f}" for share in calibration.overlap_by_layer or ()]
+    columns = zip_longest(calibration.acs, shares, fillvalue="")
+    rows = [
+        (layer, f"{acs:.4f}", share)
+        for layer, (acs, share) in enumerate(columns, start=1)
+    ]
+    images = f"{record.images} images, {record.skipped} skipped"
+    print_table(f"{out}: {images}", ("layer", "ACS", "overlap of halves"), rows)
+    print_lines(skipped_lines({"calibration": calibration.skipped}))
