@@ -159,23 +159,18 @@ class RichStages:
             progress.update(task, completed=done, total=total)
 
         def tell() -> None:
-            self._print(
-                progress_line(progress.tasks[task], time.perf_counter() - start_s)
-            )
+            elapsed_s = time.perf_counter() - start_s
+            self.say(progress_line(progress.tasks[task], elapsed_s))
 
         with progress:
             task = progress.add_task(name, total=None)
             # A thread tells: a stage may spend minutes in one call that reports no progress.
             with repeated(tell, TOLD_S, first=FIRST_S) if hidden else nullcontext():
                 yield advance
-        self._print(f"✓ {name}, {time.perf_counter() - start_s:.1f} s")
+        self.say(f"✓ {name}, {time.perf_counter() - start_s:.1f} s")
 
     def say(self, line: str) -> None:
-        """Print a line."""
-        self._print(line)
-
-    def _print(self, line: str) -> None:
-        # Whole, however narrow the terminal is.
+        """Print a line, whole, however narrow the terminal is."""
         self._console.print(line, soft_wrap=True, markup=False)
 
 
