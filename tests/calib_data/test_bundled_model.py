@@ -40,6 +40,11 @@ MOST_BYTES = {
 DIGIT_SETS = {DIGITS_VIT.name: "digits", OFFSET_DIGITS_VIT.name: "offset-digits"}
 
 each_model = pytest.mark.parametrize("bundled", MODELS.values(), ids=MODELS)
+with_images = pytest.mark.parametrize(
+    ("bundled", "folders"),
+    [(model, model.name) for model in MODELS.values()],
+    indirect=["folders"],
+)
 
 
 def record_of(bundled: BundledModel) -> Any:
@@ -90,11 +95,7 @@ def test_name_loads_these_weights(bundled: BundledModel) -> None:
 
 
 @pytest.mark.exhaustive
-@pytest.mark.parametrize(
-    ("bundled", "folders"),
-    [(model, model.name) for model in MODELS.values()],
-    indirect=["folders"],
-)
+@with_images
 def test_accuracy_of_the_record_is_reproduced(
     bundled: BundledModel, folders: Any
 ) -> None:
@@ -111,11 +112,7 @@ def test_accuracy_of_the_record_is_reproduced(
     assert abs(found.top1 - record.top1_held_out) <= 2 / found.images
 
 
-@pytest.mark.parametrize(
-    ("bundled", "folders"),
-    [(model, model.name) for model in MODELS.values()],
-    indirect=["folders"],
-)
+@with_images
 def test_record_names_the_images(bundled: BundledModel, folders: Any) -> None:
     record = record_of(bundled)
     if bundled is not CIFAR_VIT and PIL.__version__ != record.versions["pillow"]:

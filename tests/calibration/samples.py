@@ -31,6 +31,8 @@ PREPROCESSING = Preprocessing(
     CropMode.CENTER,
 )
 LOGITS = Output("logits", OutputKind.LOGITS, 7)
+# Three of its classes for each of two images.
+CLASSES = torch.tensor([[0, 2, 5], [6, 1, 0]])
 SPEC = ModelSpec(
     "tiny",
     48,

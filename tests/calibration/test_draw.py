@@ -65,14 +65,9 @@ def test_the_least_layer_decides() -> None:
     swapped[[9, 10]] = swapped[[10, 9]]
     worse = swapped.copy()
     worse[[8, 11]] = worse[[11, 8]]
-    assert shares(np.stack((np.stack((ordered,) * 2), np.stack((swapped, worse))))) == [
-        0.9,
-        0.8,
-    ]
-    assert is_settled(np.stack((ordered[None], swapped[None])))
-    assert not is_settled(
-        np.stack((np.stack((ordered,) * 2), np.stack((swapped, worse))))
-    )
+    halves = np.array([[ordered, ordered], [swapped, worse]])
+    assert shares(halves) == [0.9, 0.8]
+    assert is_settled(halves[:, :1]) and not is_settled(halves)
 
 
 def agreeing(*overlap: float) -> Calibration:

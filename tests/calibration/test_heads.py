@@ -20,12 +20,17 @@ from exporter.core.vit.protocol import PrunableViT
 from exporter.depth.plan import DepthPlan
 from exporter.depth.surgery import apply_plan
 from exporter.models.registry import adapt
-from tests.calibration.samples import VARIANTS, frozen_images, relevance, tiny_vit
+from tests.calibration.samples import (
+    CLASSES,
+    VARIANTS,
+    frozen_images,
+    relevance,
+    tiny_vit,
+)
 from tests.calibration.whole_attention import gradients_of_attention
 from tests.versions import runs_in_double
 from tests.vits import cut_vit, make_tower, make_vit, random_images
 
-CLASSES = torch.tensor([[0, 2, 5], [6, 1, 0]])
 POOLED = pytest.mark.parametrize("family", ["pooled", "eva02, pooled"])
 
 

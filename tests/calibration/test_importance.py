@@ -22,6 +22,7 @@ from exporter.calibration.importance import (
 )
 from exporter.calibration.trace import in_dtype, trace
 from tests.calibration.samples import (
+    CLASSES,
     VARIANTS,
     frozen_images,
     frozen_weights,
@@ -34,7 +35,6 @@ from tests.calibration.whole_attention import (
 )
 
 GOLDEN = json.loads(Path(__file__).with_name("golden_lrp.json").read_text())["scores"]
-CLASSES = torch.tensor([[0, 2, 5], [6, 1, 0]])
 
 
 @pytest.mark.parametrize(

@@ -8,9 +8,7 @@ from torch import nn
 
 from exporter.calibration.trace import in_dtype
 from exporter.core.vit.protocol import BlockParts, PrunableViT
-from tests.calibration.samples import frozen_images, relevance, tiny_vit
-
-CLASSES = torch.tensor([[0, 2, 5], [6, 1, 0]])
+from tests.calibration.samples import CLASSES, frozen_images, relevance, tiny_vit
 
 
 def nothing_added(linear: nn.Linear) -> None:

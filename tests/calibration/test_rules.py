@@ -34,16 +34,6 @@ def test_linear_is_the_positive_part_of_every_product(seed: int) -> None:
     torch.testing.assert_close(rules.linear(relevance, value, weight), expected)
 
 
-def test_linear_gives_nothing_to_an_output_that_no_input_agrees_with() -> None:
-    ones = torch.ones(1, 1, 1, 2, dtype=torch.float64)
-    part = rules.linear(
-        ones, ones, torch.tensor([[-1.0, -2.0], [1.0, -1.0]], dtype=torch.float64)
-    )
-    torch.testing.assert_close(
-        part, torch.tensor([[[[1.0, 0.0]]]], dtype=torch.float64)
-    )
-
-
 @given(seeds)
 def test_an_output_unit_is_linear_with_relevance_on_one_output(seed: int) -> None:
     value, weight = drawn(seed, 1, 1, 1, 8), drawn(seed + 1, 4, 8)

@@ -182,12 +182,8 @@ def test_places_need_whole_uncompressed_files_with_images(tmp_path: Path) -> Non
     disguised = packed.rename(tmp_path / "b.tar")
     with pytest.raises(ImageError, match=r"b\.tar \| got a compressed tar file"):
         list_shards([disguised])
-    torn = write_shard(tmp_path / "c.tar", members)
-    torn.write_bytes(torn.read_bytes()[:-12_000])
-    with pytest.raises(ImageError, match=r"c\.tar \| got no whole tar file"):
-        list_shards([torn])
-    with pytest.raises(ImageError, match=r"d\.tar \| got no image"):
-        list_shards([write_shard(tmp_path / "d.tar", {"1.cls": "3"})])
+    with pytest.raises(ImageError, match=r"c\.tar \| got no image"):
+        list_shards([write_shard(tmp_path / "c.tar", {"1.cls": "3"})])
 
 
 @given(

@@ -146,12 +146,6 @@ def test_a_prefix_that_all_weights_share_carries_no_information(
     )
 
 
-def test_a_safetensors_file_may_have_another_name(tmp_path: Path) -> None:
-    save_file(STATE, tmp_path / "c.safetensors")
-    (tmp_path / "c.safetensors").rename(tmp_path / "c.bin")
-    assert read_state_dict(tmp_path / "c.bin").keys() == STATE.keys()
-
-
 @pytest.mark.parametrize("dtype", [torch.float8_e4m3fn, torch.float16])
 def test_weights_of_fewer_bits_are_those_numbers(
     tmp_path: Path, dtype: torch.dtype

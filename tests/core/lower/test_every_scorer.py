@@ -5,6 +5,7 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
+import onnx
 import pytest
 import torch
 
@@ -70,18 +71,24 @@ def test_it_lowers_for_every_target(
     """Those in fp32 run, and are compared: OpenVINO's there, where it is installed, all others on ONNX Runtime."""
     pruned = star(FAMILIES.get(scorer, "vit"), scorer, reduce)
     images = varied_images(pruned.vit, 4)
-    with torch.inference_mode():
-        expected = pruned(images).numpy()
     for target in targets:
         ranges = images.numpy() if target.measures else None
         model = lowered(pruned, target, images=ranges)
         lacking = target.runtime == OPENVINO.runtime and why_not(target)
         if target.precision == Precision.FP32 and not lacking:
-            with runner_here(model.SerializeToString(), target, threads=1) as runner:
-                (result,) = runner.run({IMAGES: images.numpy()}).values()
-            np.testing.assert_allclose(
-                result, expected, atol=1e-3 * expected.std(), err_msg=target.name
-            )
+            assert_computes(model, target, pruned, images)
+
+
+def assert_computes(
+    model: onnx.ModelProto, target: Target, pruned: PrunedViT, images: torch.Tensor
+) -> None:
+    with torch.inference_mode():
+        expected = pruned(images).numpy()
+    with runner_here(model.SerializeToString(), target, threads=1) as runner:
+        (result,) = runner.run({IMAGES: images.numpy()}).values()
+    np.testing.assert_allclose(
+        result, expected, atol=1e-3 * expected.std(), err_msg=target.name
+    )
 
 
 @pytest.mark.ort
@@ -104,10 +111,4 @@ def test_a_new_scorer_that_reads_keys_sees_their_bias(
     policy = resolve(Prune(method=Method.STAR, reduce="drop"))
     assert policy.scorer == scorer
     pruned = PrunedViT(vit, manual_schedule(vit.spec, RATES, policy)).eval()
-    images = varied_images(vit, 4)
-    with torch.inference_mode():
-        expected = pruned(images).numpy()
-    model = lowered(pruned, target).SerializeToString()
-    with runner_here(model, target, threads=1) as runner:
-        (result,) = runner.run({IMAGES: images.numpy()}).values()
-    np.testing.assert_allclose(result, expected, atol=1e-3 * expected.std())
+    assert_computes(lowered(pruned, target), target, pruned, varied_images(vit, 4))

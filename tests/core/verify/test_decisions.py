@@ -51,10 +51,17 @@ def test_padding_is_nobody_and_stays_so() -> None:
 SCORES = np.log(np.array([[0.4, 0.3, 0.2, 0.1]], np.float32))
 
 
-def layer(kept: list[int], other: list[int]) -> LayerResult:
+def layer(
+    kept: list[int],
+    other: list[int],
+    score: np.ndarray = SCORES,
+    *,
+    ascending: bool = True,
+) -> LayerResult:
     """One layer of one image."""
-    reference = {"keep_03": np.array([kept]), "score_03": SCORES}
-    (result,) = compare_layers([3], reference, {"keep_03": np.array([other])}, {})
+    reference = {"keep_03": np.array([kept]), "score_03": score}
+    tested = {"keep_03": np.array([other])}
+    (result,) = compare_layers([3], reference, tested, {}, ascending=ascending)
     return result
 
 
@@ -75,12 +82,8 @@ PAIRED = np.array([[2.0, -0.9, 2.0, 0.1]], np.float32)
 
 
 def paired(kept: list[int], other: list[int]) -> LayerResult:
-    """One layer of one image in which pairs merge: patch 3 stays, and patches 0 and 2 that others may join."""
-    reference = {"keep_03": np.array([kept]), "score_03": PAIRED}
-    (result,) = compare_layers(
-        [3], reference, {"keep_03": np.array([other])}, {}, ascending=False
-    )
-    return result
+    """One in which pairs merge: patch 3 stays, and patches 0 and 2 that others may join."""
+    return layer(kept, other, PAIRED, ascending=False)
 
 
 def test_survivors_of_pairs_are_in_the_reference_s_order() -> None:
@@ -315,16 +318,13 @@ def test_only_the_first_flipped_layer_counts() -> None:
     assert np.isnan(second.gap[0])
 
 
-def test_after_another_kept_set_nobody_joins_otherwise() -> None:
+def test_after_another_kept_set_agreement_counts_survivors_by_where_they_stand() -> (
+    None
+):
     tested = two_layers(keep_01=[0, 1, 2, 4], into_01=[0, 1, 2, 0, 3, 1])
-    kept, merges = merges_of(two_layers(), tested)
+    kept, (first, second) = merges_of(two_layers(), tested)
     assert kept == [True, False]
-    assert [bool(merge.flipped[0]) for merge in merges] == [False, False]
-
-
-def test_agreement_counts_survivors_by_where_they_stand() -> None:
-    tested = two_layers(keep_01=[0, 1, 2, 4], into_01=[0, 1, 2, 0, 3, 1])
-    _, (first, second) = merges_of(two_layers(), tested)
+    assert not first.flipped[0] and not second.flipped[0]
     # Patch 3 joins 0, and patch 4 stays: 0, 1, 2 and 5 join whom they join in the reference.
     assert first.agreement[0] == pytest.approx(4 / 6)
     assert second.agreement[0] == 1.0

@@ -445,8 +445,7 @@ def test_pixels_beyond_the_last_whole_patch_are_dropped_as_the_library_does(
     tmp_path: Path,
 ) -> None:
     saved(tmp_path, "dinov2")
-    config = json.loads((tmp_path / "config.json").read_text())
-    (tmp_path / "config.json").write_text(json.dumps({**config, "image_size": 38}))
+    change(tmp_path / "config.json", image_size=38)
     processor = {"size": {"height": 38, "width": 38}, "do_center_crop": False}
     (tmp_path / "preprocessor_config.json").write_text(json.dumps(processor))
     agrees(tmp_path, AutoModel.from_pretrained(tmp_path, dtype=torch.float32).eval())
@@ -495,8 +494,7 @@ def test_a_key_that_the_library_does_not_read_is_a_line(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, key: str
 ) -> None:
     saved(tmp_path, "vit")
-    config = json.loads((tmp_path / "config.json").read_text())
-    (tmp_path / "config.json").write_text(json.dumps({**config, key: 6}))
+    change(tmp_path / "config.json", **{key: 6})
     describe(ModelRequest(str(tmp_path)))
     line = f"{tmp_path}: {key}=6 of its config is not read by a vit; correct it"
     assert caplog.messages.count(line) == 1

@@ -12,6 +12,7 @@ from exporter.core.lower.passes.selection import expand_selection
 from exporter.core.schedule.counts import joined_patches
 from tests.core.lower.graphs import applied, artefact, graph_of, operators, run
 from tests.core.prune.ops.references import (
+    Pairs,
     reference_into,
     reference_mean,
     reference_pairs,
@@ -28,6 +29,11 @@ def keys_of(tokens: int, *, packed: bool) -> str:
         if packed
         else f"float[b, {HEADS}, {tokens}, {WIDTH}]"
     )
+
+
+def fed(key: np.ndarray, *, packed: bool) -> np.ndarray:
+    """Keys [b, h, t, c] of that type."""
+    return key.transpose(0, 2, 1, 3).reshape(*key.shape[::2], -1) if packed else key
 
 
 def merging(prefix: int, *, sized: bool, packed: bool = False) -> gs.Graph:
@@ -59,8 +65,7 @@ def test_the_numpy_reference_is_computed(
     key[1, :, -1] = 0.0  # a patch without a direction
     keep = np.stack([np.sort(rng.permutation(PATCHES)[:KEPT]) for _ in range(3)])
     sizes = rng.integers(1, 5, (3, prefix + PATCHES)).astype(np.float32)
-    fed = key.transpose(0, 2, 1, 3).reshape(3, prefix + PATCHES, -1) if packed else key
-    feed: dict[str, np.ndarray] = {"key": fed, "tokens": tokens, "keep": keep}
+    feed = {"key": fed(key, packed=packed), "tokens": tokens, "keep": keep}
     feed |= {"sizes": sizes} if sized else {}
     results = run(merging(prefix, sized=sized, packed=packed), **feed)
     for image in range(3):
@@ -101,6 +106,11 @@ def pairing(
     return graph
 
 
+def assert_pairs(results: dict[str, np.ndarray], image: int, expected: Pairs) -> None:
+    np.testing.assert_array_equal(results["keep_01"][image], expected.index)
+    np.testing.assert_array_equal(results["into_01"][image], expected.into)
+
+
 EACH = pytest.mark.parametrize(
     "expand", [expand_pairing, count_pairs], ids=lambda expand: expand.__name__
 )
@@ -120,16 +130,11 @@ def test_the_numpy_reference_of_pairs_is_computed(
             (3, HEADS, prefix + patches, WIDTH)
         )
         keys = keys.astype(np.float32)
-        fed = (
-            keys.transpose(0, 2, 1, 3).reshape(3, prefix + patches, -1)
-            if packed
-            else keys
-        )
-        results = run(pairing(patches, kept, prefix, packed, expand), key=fed)
+        graph = pairing(patches, kept, prefix, packed, expand)
+        results = run(graph, key=fed(keys, packed=packed))
         for image in range(3):
             expected = reference_pairs(keys[image], kept, prefix)
-            np.testing.assert_array_equal(results["keep_01"][image], expected.index)
-            np.testing.assert_array_equal(results["into_01"][image], expected.into)
+            assert_pairs(results, image, expected)
 
 
 @EACH
@@ -144,8 +149,7 @@ def test_of_equal_cosines_the_lower_position_stays_and_is_joined(
     results = run(pairing(9, 7, 1, False, expand), key=keys)
     for image in range(8):
         expected = reference_pairs(keys[image], 7, 1)
-        np.testing.assert_array_equal(results["keep_01"][image], expected.index)
-        np.testing.assert_array_equal(results["into_01"][image], expected.into)
+        assert_pairs(results, image, expected)
 
 
 @pytest.mark.ort
@@ -186,7 +190,6 @@ def test_the_second_set_is_averaged_and_other_tokens_stay(
             own, sizes = feed["tokens"][image], feed["sizes"][image] if sized else None
             expected = reference_pairs(own[None], kept, prefix, sizes)
             merged, summed = reference_mean(own, expected.into, sizes, kept, prefix)
-            np.testing.assert_array_equal(results["keep_01"][image], expected.index)
-            np.testing.assert_array_equal(results["into_01"][image], expected.into)
+            assert_pairs(results, image, expected)
             np.testing.assert_allclose(results["tokens_01"][image], merged, atol=1e-6)
             np.testing.assert_array_equal(results["sizes_01"][image], summed)

@@ -137,18 +137,21 @@ def test_mass_out_of_range(mass: float) -> None:
         kept([1, 2], mass)
 
 
+ROW = np.ones((1, 3), np.float32)
+
+
 @pytest.mark.parametrize(
     ("score", "valid", "what"),
     [
-        (np.ones(3, np.float32), np.array([3]), "score"),
-        (np.ones((1, 3), np.float64), np.array([3]), "score"),
-        (np.ones((1, 4097), np.float32), np.array([4097]), "4097 patches"),
-        (np.ones((1, 3), np.float32), np.array([3, 3]), "valid_count"),
-        (np.ones((1, 3), np.float32), np.array([3.0]), "valid_count"),
-        (np.ones((1, 3), np.float32), np.array([0]), "from 0"),
-        (np.ones((1, 3), np.float32), np.array([4]), "to 4"),
+        (ROW[0], [3], "score"),
+        (ROW.astype(np.float64), [3], "score"),
+        (ROW.repeat(1366, 1), [4098], "4098 patches"),
+        (ROW, [3, 3], "valid_count"),
+        (ROW, [3.0], "valid_count"),
+        (ROW, [0], "from 0"),
+        (ROW, [4], "to 4"),
     ],
 )
-def test_inputs_out_of_range(score: np.ndarray, valid: np.ndarray, what: str) -> None:
+def test_inputs_out_of_range(score: np.ndarray, valid: list[int], what: str) -> None:
     with pytest.raises(UserError, match=what):
-        cdf_retain(score, valid, 0.5)
+        cdf_retain(score, np.array(valid), 0.5)
