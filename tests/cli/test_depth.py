@@ -9,7 +9,7 @@ import pytest
 from exporter.cli.depth import polynomial_lines
 from exporter.depth.predictor import Predictor, Split
 from exporter.jobs.depth import Found
-from tests.commands import BRIEF, Command, Workplace, report_of
+from tests.commands import BRIEF, Command, Workplace, recipe_file, report_of
 from tests.depth.published import SAMPLES
 from tests.pages import commands_of
 
@@ -64,6 +64,22 @@ def test_each_coefficient_has_the_term_that_it_multiplies() -> None:
 
 
 QUICK = ("--epochs", "1", "--batch-size", "4", "--growth", "0")
+
+
+def test_units_are_chosen_by_samples_that_are_there(
+    star_export: Command, workplace: Workplace, samples: Path, tmp_path: Path
+) -> None:
+    images = ("--images", workplace.images, "--eval-images", workplace.images)
+    brief = (*QUICK, *recipe_file(tmp_path, training={"augment": "none"}))
+    out = ("--json", "--out", tmp_path / "d.safetensors")
+    words = ("depth", "choose", *workplace.model, *images, *brief, "--units", "2")
+    done = star_export(*words, "--samples", samples, *out)
+    assert done.code == 0, done.err
+    assert done.json["collected"] is None
+    plan, best = done.json["applied"]["depth"]["plan"], done.json["found"]["best"]
+    for unit in ("attention", "activation"):
+        assert len(plan[unit]) == best[unit]
+    assert not (tmp_path / "d.samples").exists()
 
 
 def test_the_split_takes_only_what_may_go(

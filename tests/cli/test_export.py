@@ -56,24 +56,11 @@ def test_int8_goes_to_the_lowering_with_its_images(
         yield onnx.ModelProto(ir_version=10)
 
     monkeypatch.setattr(compiler, "lower_each", lower_each)
-    images = (
-        "--images",
-        workplace.images,
-        "--max-images",
-        "3",
-        "--input-kind",
-        "uint8",
-    )
-    flags = (
-        "--dense",
-        *images,
-        "--target",
-        "openvino-int8",
-        "--out",
-        tmp_path / "m.onnx",
-    )
-    done = star_export("export", *workplace.model, *flags)
+    out = tmp_path / "m.onnx"
+    images = ("--images", workplace.images, "--max-images", "3")
+    kind = ("--dense", "--input-kind", "uint8", "--target", "openvino-int8")
+    done = star_export("export", *workplace.model, *images, *kind, "--out", out)
     assert done.code == 0, done.err
     assert asked == [("openvino-int8", "uint8", (3, 3, 32, 32))]
-    assert onnx.load(tmp_path / "m.onnx").ir_version == 10
-    assert str(tmp_path / "m.onnx") in done.out
+    assert onnx.load(out).ir_version == 10
+    assert str(out) in done.out

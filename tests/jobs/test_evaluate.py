@@ -2,6 +2,7 @@
 
 import csv
 import json
+import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -206,17 +207,6 @@ def test_labels_are_on_all_images_or_on_none(tmp_path: Path) -> None:
     assert (accuracies(result)[0].top1, result.images) == (1.0, 2)
 
 
-def test_models_of_other_classes_are_not_compared(folder: Path) -> None:
-    with pytest.raises(
-        RecipeError, match=r"two \| got 2 classes \| need 3, as right has"
-    ):
-        evaluate_models([RIGHT, colour_model("two", (0, 1))], [folder], QUICK)
-    with pytest.raises(RecipeError, match="a model without logits"):
-        evaluate_models(
-            [replace(RIGHT, spec=replace(RIGHT.spec, outputs=()))], [folder], QUICK
-        )
-
-
 def as_tower(model: EvalModel, embedding: str = "embedding") -> EvalModel:
     """The same colours, which are no classes but an embedding."""
     runner: Any = model.runner
@@ -261,27 +251,38 @@ def test_towers_are_compared_by_their_embeddings(folder: Path) -> None:
     assert result.models["right"].accuracy is None
 
 
-def test_a_tower_has_no_top1(folder: Path, tmp_path: Path) -> None:
-    with pytest.raises(
-        RecipeError, match=r"right \| got a model without logits, which has no top-1"
-    ):
-        evaluate_models([as_tower(RIGHT)], [folder], QUICK)
-    with pytest.raises(RecipeError, match="a model without logits"):
-        evaluate_models([RIGHT, as_tower(SWAPPED)], [folder], QUICK)
-    with pytest.raises(
-        RecipeError, match=r"--class-map \| got classes for models without logits"
-    ):
-        evaluate_models(
+@pytest.mark.parametrize(
+    ("models", "class_map", "message"),
+    [
+        ([as_tower(RIGHT)], None, "right | got a model without logits, which has no"),
+        ([RIGHT, as_tower(SWAPPED)], None, "a model without logits"),
+        (
             [as_tower(RIGHT)] * 2,
-            [folder],
-            replace(QUICK, class_map=tmp_path / "map.json"),
-        )
-    narrow = as_tower(colour_model("narrow", (0, 1)))
-    with pytest.raises(
-        RecipeError,
-        match=r"narrow \| got embedding of 2 channels \| need embedding of 3 channels, as right",
-    ):
-        evaluate_models([as_tower(RIGHT), narrow], [folder], QUICK)
+            Path("map.json"),
+            "--class-map | got classes for models without logits",
+        ),
+        (
+            [as_tower(RIGHT), as_tower(colour_model("narrow", (0, 1)))],
+            None,
+            "narrow | got embedding of 2 channels | need embedding of 3 channels, as right",
+        ),
+        (
+            [RIGHT, colour_model("two", (0, 1))],
+            None,
+            "two | got 2 classes | need 3, as right has",
+        ),
+        (
+            [replace(RIGHT, spec=replace(RIGHT.spec, outputs=()))],
+            None,
+            "a model without logits",
+        ),
+    ],
+)
+def test_what_is_not_compared_is_one_line(
+    models: list[EvalModel], class_map: Path | None, message: str, folder: Path
+) -> None:
+    with pytest.raises(RecipeError, match=re.escape(message)):
+        evaluate_models(models, [folder], replace(QUICK, class_map=class_map))
 
 
 def named(model: EvalModel, *names: str) -> EvalModel:

@@ -11,6 +11,7 @@ from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
 import exporter
+from exporter.core import compiler
 from exporter.core.base.canonical_json import save_json
 from exporter.core.base.errors import (
     CalibrationError,
@@ -22,13 +23,15 @@ from exporter.core.base.errors import (
 )
 from exporter.core.base.records import Schedule
 from exporter.core.base.settings import LEAST_ROUNDS
-from exporter.core.base.vocabulary import InputKind, Method
+from exporter.core.base.targets import OPENVINO, OPENVINO_INT8
+from exporter.core.base.vocabulary import InputKind, Layout, Method
 from exporter.core.schedule.plan import manual_schedule
 from exporter.core.schedule.policy import resolve
 from exporter.core.vit.protocol import PrunableViT
 from exporter.data.batches import first_images
 from exporter.data.images import list_images
 from exporter.jobs import steps
+from exporter.jobs.recipe import Lowering
 from exporter.jobs.steps import MOST, AnyImages, array_of, folder_of
 from tests.calibration.samples import acs_alone
 from tests.commands import recipe_with
@@ -285,3 +288,23 @@ def test_a_model_of_pixels_takes_no_normalised_images(tiny_vit: PrunableViT) -> 
     images = random_images(tiny_vit, 2).numpy()
     with pytest.raises(ImageError, match="float32"):
         array_of(images, tiny_vit.spec, InputKind.UINT8)
+
+
+def test_pruning_takes_the_layout(tiny_vit: PrunableViT) -> None:
+    schedule = schedule_of(tiny_vit, Method.A_STAR)
+    assert steps.prune(tiny_vit, schedule, layout="packed").layout == Layout.PACKED
+    assert steps.prune(tiny_vit, schedule).layout == Layout.SHRINKING
+
+
+def test_exporting_for_what_was_asked(
+    tiny_vit: PrunableViT, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[tuple[object, ...]] = []
+    monkeypatch.setattr(compiler, "lower", lambda *given: asked.append(given))
+    pruned, images = steps.dense(tiny_vit), np.zeros((1, 3, 32, 32), np.uint8)
+    pixels = Lowering("openvino-int8", input_kind=InputKind.UINT8)
+    steps.export(pruned, "openvino-fp32")
+    steps.export(pruned, pixels, images)
+    assert asked[0] == (pruned, OPENVINO, InputKind.FLOAT32, None)
+    assert asked[1][:3] == (pruned, OPENVINO_INT8, InputKind.UINT8)
+    assert asked[1][3] is not None

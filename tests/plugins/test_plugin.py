@@ -27,104 +27,73 @@ def answers(plugin_library: Path) -> Answers:
     return found
 
 
-def test_the_creator_is_looked_up_by_name_version_and_namespace(
-    answers: Answers,
-) -> None:
-    told = {
-        key: answers[key]
-        for key in ("creators", "kind", "name", "version", "namespace", "field")
-    }
-    assert told == {
-        "creators": ["1"],
-        "kind": ["PLUGIN CREATOR_V3ONE"],
-        "name": ["CdfRetain"],
-        "version": ["1"],
-        "namespace": ["star"],
-        "field": ["mass float32", "widest int32"],
-    }
-
-
-@pytest.mark.parametrize(
-    ("mass", "got"),
-    {"0.000000": "0", "-0.500000": "-0.5", "1.500000": "1.5", "nan": "nan"}.items(),
-)
-def test_mass_out_of_range_is_refused_in_one_line(
-    answers: Answers, mass: str, got: str
-) -> None:
-    assert answers[f"mass {mass}"] == [
-        f"refused, star: mass | got {got} | need a share in (0, 1]"
-    ]
-
-
-def test_a_mass_in_range_is_taken(answers: Answers) -> None:
-    assert answers["mass 0.500000"] == answers["mass 1.000000"] == ["accepted, no line"]
-
-
-def test_a_missing_mass_is_refused_in_one_line(answers: Answers) -> None:
-    line = "refused, star: mass | got none | need one float32"
-    assert answers["no mass"] == answers["mass of another type"] == [line]
-
-
-def test_shapes(answers: Answers) -> None:
-    assert answers["shapes"] == ["told"]
-    assert answers["outputs"] == ["3"]
-    assert answers["shape"] == ["B | size(2, opt ceil_div(N, 2), upper N)", "B", ""]
-    assert answers["width is a size tensor"] == ["yes"]
-
-
-@pytest.mark.parametrize("widest", [0, 1, 4096])
-def test_a_count_in_range_is_taken(answers: Answers, widest: int) -> None:
-    assert answers[f"widest {widest}"] == ["accepted, no line"]
-
-
-@pytest.mark.parametrize("widest", [-1, 4097])
-def test_a_count_out_of_range_is_refused_in_one_line(
-    answers: Answers, widest: int
-) -> None:
-    line = f"refused, star: widest | got {widest} | need a count from 1 to 4096, or 0 for none"
-    assert answers[f"widest {widest}"] == [line]
-
-
-def test_a_known_count_is_tuned_for_and_bounds_the_memory(answers: Answers) -> None:
-    """No expression of N, which is a size tensor itself in all layers but the first."""
-    assert answers["bounded"] == ["size(2, opt 138, upper 138)"]
-    assert answers["too wide"] == [
-        "refused, star: widest | got 138 for 198 patches | need at least 139"
-    ]
-
-
-def test_shapes_out_of_range_are_refused_in_one_line(answers: Answers) -> None:
-    too_many = "refused, star: score | got 4097 patches | need at most 4096"
-    assert answers["4096 patches"] == ["accepted, no line"]
-    assert answers["4097 patches"] == [too_many]
-    assert answers["rank 3"] == [
+TAKEN = ["accepted, no line"]
+NO_MASS = ["refused, star: mass | got none | need one float32"]
+TOO_MANY = "refused, star: score | got 4097 patches | need at most 4096"
+FLOAT32, INT64 = "0", "8"  # nvinfer1::DataType; one format each, the linear one
+# What it is asked, and its answers.
+EXPECTED: dict[str, list[str]] = {
+    # It is looked up by name, version and namespace.
+    "creators": ["1"],
+    "kind": ["PLUGIN CREATOR_V3ONE"],
+    "name": ["CdfRetain"],
+    "version": ["1"],
+    "namespace": ["star"],
+    "field": ["mass float32", "widest int32"],
+    "mass 0.500000": TAKEN,
+    "mass 1.000000": TAKEN,
+    **{
+        f"mass {mass}": [f"refused, star: mass | got {got} | need a share in (0, 1]"]
+        for mass, got in (
+            ("0.000000", "0"),
+            ("-0.500000", "-0.5"),
+            ("1.500000", "1.5"),
+            ("nan", "nan"),
+        )
+    },
+    "no mass": NO_MASS,
+    "mass of another type": NO_MASS,
+    "shapes": ["told"],
+    "outputs": ["3"],
+    "shape": ["B | size(2, opt ceil_div(N, 2), upper N)", "B", ""],
+    "width is a size tensor": ["yes"],
+    **{f"widest {count}": TAKEN for count in (0, 1, 4096)},
+    **{
+        f"widest {count}": [
+            f"refused, star: widest | got {count} | need a count from 1 to 4096, or 0 for none"
+        ]
+        for count in (-1, 4097)
+    },
+    # A known count bounds the memory: no expression of N, a size tensor itself in all layers but the first.
+    "bounded": ["size(2, opt 138, upper 138)"],
+    "too wide": ["refused, star: widest | got 138 for 198 patches | need at least 139"],
+    "4096 patches": TAKEN,
+    "4097 patches": [TOO_MANY],
+    "rank 3": [
         "refused, star: shapes | got score of rank 3, valid_count of rank 1 | "
         "need score [B, N], valid_count [B]"
-    ]
-    assert (
-        answers["configure"]
-        == answers["shape change"]
-        == ["accepted, no line", too_many]
-    )
-    assert answers["enqueue"] == [
+    ],
+    "configure": [*TAKEN, TOO_MANY],
+    "shape change": [*TAKEN, TOO_MANY],
+    "enqueue": [
         "refused, star: launch | got cudaErrorInvalidValue for score [1, 4097]"
-    ]
+    ],
+    "types": ["told"],
+    "type": ["int64"] * 3,
+    "accepts": [FLOAT32, *[INT64] * 4],
+    # An index a patch.
+    "workspace": [str(128 * 196 * 4), str(4097 * 4)],
+    # Copies live on without their original.
+    "stored": ["0.700000/138 0.700000/138 0.700000/138"],
+    "plugin": ["star::CdfRetain 1"],
+}
 
 
-def test_types_and_formats(answers: Answers) -> None:
-    assert answers["types"] == ["told"]
-    assert answers["type"] == ["int64"] * 3
-    float32, int64 = "0", "8"  # nvinfer1::DataType; one format each, the linear one
-    assert answers["accepts"] == [float32, int64, int64, int64, int64]
-
-
-def test_workspace_holds_an_index_a_patch(answers: Answers) -> None:
-    assert answers["workspace"] == [str(128 * 196 * 4), str(4097 * 4)]
-
-
-def test_copies_live_on_without_their_original(answers: Answers) -> None:
-    assert answers["stored"] == ["0.700000/138 0.700000/138 0.700000/138"]
-    assert answers["plugin"] == ["star::CdfRetain 1"]
+@pytest.mark.parametrize("asked", EXPECTED)
+def test_what_it_declares_accepts_and_refuses_in_one_line(
+    answers: Answers, asked: str
+) -> None:
+    assert answers[asked] == EXPECTED[asked]
 
 
 def test_no_symbol_is_wanted_from_tensorrt(plugin_library: Path) -> None:

@@ -128,6 +128,10 @@ def test_the_first_images_have_their_relevance_at_the_layers_that_are_shown() ->
     assert again == first
 
 
+def test_a_dense_model_has_no_pictures() -> None:
+    assert drawn({IMAGES: PIXELS}, (4, 4), np.arange(16)) == []
+
+
 def test_each_check_has_words_of_its_own() -> None:
     checks = compared(pruned_family()).checks
     said = {check_words(check, prunes=True) for check in checks}

@@ -136,3 +136,10 @@ def test_the_front_of_several_models_is_what_no_other_beats() -> None:
     assert [point.front for point in found.points] == [False, False, True]
     assert {point.label for point in found.points} == {"star"}
     assert trade_off_of([report, small_report()]) is None
+
+
+def test_both_models_are_what_pytorch_computes_or_the_whole_fails() -> None:
+    report = small_report()
+    failed = replace(report.parity.dense, passed=False)
+    assert report.passed
+    assert not replace(report, parity=Pair(failed, report.parity.pruned)).passed

@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -35,21 +36,28 @@ def folder(tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize(
-    ("target", "batch", "lines"),
-    [("onnxruntime-int8", 8, 1), ("onnxruntime-int8", 1, 0), ("openvino-int8", 8, 0)],
+    ("target", "settings", "hint", "lines"),
+    [
+        ("onnxruntime-int8", {"max_batch": 8}, "--max-batch 1", 1),
+        ("onnxruntime-int8", {"max_batch": 1}, "--max-batch 1", 0),
+        ("openvino-int8", {"max_batch": 8}, "--max-batch 1", 0),
+        ("openvino-fp32", {}, "--backend onnxruntime", 1),
+        ("openvino-fp32", {"backend": "onnxruntime"}, "--backend onnxruntime", 0),
+    ],
 )
-def test_a_line_says_where_answers_depend_on_other_clients(
+def test_a_line_says_where_answers_depend_on_other_clients_or_may_be_in_bf16(
     tmp_path: Path,
     caplog: pytest.LogCaptureFixture,
     target: str,
-    batch: int,
+    settings: dict[str, Any],
+    hint: str,
     lines: int,
 ) -> None:
     write_folder(tmp_path / "folder", TARGETS[target])
-    settings = ServeSettings(max_batch=batch)
-    write_repository(tmp_path / "folder", tmp_path / "models", settings)
-    messages = [message for message in caplog.messages if "--max-batch 1" in message]
-    assert len(messages) == lines
+    write_repository(
+        tmp_path / "folder", tmp_path / "models", ServeSettings(**settings)
+    )
+    assert sum(hint in message for message in caplog.messages) == lines
 
 
 def test_a_repository_for_onnx_runtime(folder: Path, tmp_path: Path) -> None:
@@ -221,15 +229,3 @@ def test_inspect_reads_an_engine_by_its_manifest(tmp_path: Path) -> None:
         described = inspect_artefact(path)
         assert described["kind"] == kind
         assert described["settings"]["batches"] == [1, 8, 32]
-
-
-def test_a_line_says_that_triton_cannot_keep_openvino_from_bf16(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    write_folder(tmp_path / "folder", OPENVINO)
-    write_repository(tmp_path / "folder", tmp_path / "a", ServeSettings())
-    assert any("--backend onnxruntime" in message for message in caplog.messages)
-    caplog.clear()
-    settings = ServeSettings(backend="onnxruntime")
-    write_repository(tmp_path / "folder", tmp_path / "b", settings)
-    assert not caplog.messages
