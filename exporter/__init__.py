@@ -26,11 +26,11 @@ if TYPE_CHECKING:
     from exporter.core.schedule.prune import Prune as Prune
     from exporter.engines.choice import RunSettings as RunSettings
     from exporter.jobs.compile import compare_methods, compile_model
+    from exporter.jobs.eval_models import models_at as models_at
+    from exporter.jobs.eval_models import torch_models as torch_models
     from exporter.jobs.evaluate import evaluate_models
     from exporter.jobs.finetune import finetune_model
     from exporter.jobs.inspect import inspect_artefact
-    from exporter.jobs.predicting import models_at as models_at
-    from exporter.jobs.predicting import torch_models as torch_models
     from exporter.jobs.recipe import Images as Images
     from exporter.jobs.recipe import Lowering as Lowering
     from exporter.jobs.recipe import Measuring as Measuring
@@ -72,7 +72,7 @@ _PLACES = {
     "core.base.targets": ("TARGETS",),
     "training.settings": ("FinetuneSettings", "preset_values"),
     "core.base.vocabulary": ("InputKind", "Layout", "Method", "Precision"),
-    "jobs.predicting": ("models_at", "torch_models"),
+    "jobs.eval_models": ("models_at", "torch_models"),
     "core.base.progress": ("CallbackStages", "Stages"),
     "measure.settings": ("EvalSettings",),
     "jobs.recipe": ("Images", "Lowering", "Measuring", "Recipe"),

@@ -8,12 +8,13 @@ import atexit
 import os
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import cache
 from itertools import islice
+from math import ceil
 from typing import TypeVar
 
 from exporter.core.base.errors import LaunchError, MissingDependencyError, reason_of
@@ -48,6 +49,11 @@ class Processes:
     def own(self, items: Iterable[ItemT]) -> Iterator[ItemT]:
         """Yield the items of this process: every `count`-th."""
         return islice(items, self.index, None, self.count)
+
+    def share(self, items: Sequence[ItemT], batch: int) -> Sequence[ItemT]:
+        """Return the items of this process: as many whole batches, one after the other, as the others have."""
+        size = batch * ceil(len(items) / (batch * self.count))
+        return items[self.index * size :][:size]
 
     def gathered(self, item: ItemT) -> list[ItemT]:
         """Return the items of all processes, in their order."""

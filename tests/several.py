@@ -19,9 +19,9 @@ from exporter.core.schedule.plan import shape_schedule
 from exporter.core.schedule.policy import resolve
 from exporter.core.schedule.prune import Prune
 from exporter.data.images import list_images
+from exporter.jobs.eval_models import torch_models
 from exporter.jobs.evaluate import evaluate_models
 from exporter.jobs.opened import open_recipe
-from exporter.jobs.predicting import torch_models
 from exporter.measure.settings import EvalSettings
 from exporter.models.registry import trainable
 from exporter.processes import processes

@@ -79,7 +79,9 @@ INNER_ORDER = {
     "jobs": (
         ("recipe",),
         ("steps", "inspect"),
-        ("network", "predicting", "evaluate"),
+        ("network", "predicting"),
+        ("eval_models",),
+        ("evaluate",),
         ("checks",),
         ("variant",),
         ("opened",),

@@ -47,6 +47,11 @@ def test_every_process_has_its_own_part() -> None:
     assert [Processes(index, 3).main for index in range(3)] == [True, False, False]
 
 
+def test_each_process_takes_whole_batches() -> None:
+    shares = [list(Processes(index, 2).share(range(7), 2)) for index in range(2)]
+    assert shares == [[0, 1, 2, 3], [4, 5, 6]]
+
+
 def test_different_values_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Processes, "gathered", lambda self, item: [item, "other"])
     with pytest.raises(

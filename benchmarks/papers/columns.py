@@ -27,7 +27,8 @@ from exporter.core.verify.reference import patches_left_of, reference_runner
 from exporter.data.batches import draw_images, noise
 from exporter.data.source import images_at, open_source
 from exporter.jobs import steps
-from exporter.jobs.predicting import predict_models, torch_models
+from exporter.jobs.eval_models import torch_models
+from exporter.jobs.predicting import predict_models
 from exporter.measure.benchmark import throughput
 
 Numbers = dict[str, float | None]

@@ -108,7 +108,7 @@ def _models(
     arguments: argparse.Namespace, recipe: Recipe, stages: RichStages
 ) -> "tuple[EvalModel, ...]":
     """Return the one or two models that the arguments name, PyTorch's first."""
-    from exporter.jobs.predicting import models_at, torch_models
+    from exporter.jobs.eval_models import models_at, torch_models
 
     paths = [path for path in (arguments.first, arguments.second) if path is not None]
     settings = from_flags(RunSettings, arguments)

@@ -7,13 +7,13 @@ from dataclasses import dataclass
 
 import onnx
 
-from exporter.core.base.errors import ScheduleError
 from exporter.core.base.records import Schedule
 from exporter.core.base.targets import Target
 from exporter.core.base.tensor_names import Array
 from exporter.core.base.vocabulary import InputKind, Layout
 from exporter.core.lower.pipeline import lower, lower_each
 from exporter.core.prune.pruned_vit import PrunedViT
+from exporter.core.schedule.checks import check_inter
 from exporter.core.schedule.plan import Cost, Scores, keep_everything, schedule_of
 from exporter.core.schedule.policy import Policy
 from exporter.core.verify.record import ParityReport
@@ -86,8 +86,5 @@ def prune(
     """
     if scores is None:
         return PrunedViT(vit, schedule, layout=layout)
-    if schedule.inter_sha256 not in ("", scores.inter_sha256):
-        got = f"inter-layer scores {scores.inter_sha256[:12]}"
-        expected = f"{schedule.inter_sha256[:12]}, which it was made with"
-        raise ScheduleError("schedule", got, expected)
+    check_inter(schedule, scores.inter_sha256)
     return PrunedViT(vit, schedule, scores.inter, layout)

@@ -23,14 +23,15 @@ from exporter.core.base.machine import environment
 from exporter.core.base.progress import SILENT, Stages
 from exporter.core.base.records import ModelSpec, Output
 from exporter.core.base.vocabulary import OutputKind
+from exporter.core.verify.runner import ReorderedRunner
 from exporter.data.images import ImageFolder
 from exporter.data.source import open_source
+from exporter.jobs.eval_models import torch_model
 from exporter.jobs.predicting import (
     Answers,
     EvalModel,
     embed_models,
     predict_models,
-    torch_model,
 )
 from exporter.measure.accuracy import Accuracy, Predictions
 from exporter.measure.class_order import class_order
@@ -303,7 +304,11 @@ def _in_one_order(
     specs = [model.spec for model in models]
     names = [model.name for model in models]
     order = class_order(specs, names, class_map, listed)
-    return models[0], replace(models[1], order=order)
+    first, second = models
+    if second.spec.head is None or not order:
+        return models
+    runner = ReorderedRunner(second.runner, second.spec.head.name, order)
+    return first, replace(second, runner=runner)
 
 
 def require_within(result: Evaluation, points: float) -> None:

@@ -13,7 +13,7 @@ from exporter.data.images import ImageFolder, sample, shared_count, split
 from exporter.data.source import class_mismatch, open_source
 from exporter.jobs.checks import HELD_OUT_IMAGES
 from exporter.jobs.network import Network
-from exporter.jobs.predicting import EvalModel, predict_models, torch_model
+from exporter.jobs.predicting import EvalModel, predict_models, reference_model
 from exporter.jobs.recipe import Images, needed
 from exporter.measure.accuracy import Predictions
 from exporter.measure.settings import BATCH
@@ -99,7 +99,7 @@ def score_on(images: ImageFolder, skipped: dict[str, str]) -> Score | None:
 
     def score(model: nn.Module) -> float:
         assert isinstance(model, PrunedViT)
-        student = torch_model(model, "held out")
+        student = reference_model(model, "held out")
         answers = predict_models([student], images, BATCH, lambda *_: None)
         skipped.update(answers.skipped)
         return answers.found[0].accuracy.top1_hits

@@ -5,9 +5,8 @@ Each takes the model first, then what is done with it. Where images belong, a fo
 
 import os
 from collections.abc import Iterable, Mapping
-from copy import copy, deepcopy
+from copy import copy
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import Any, TypeAlias, overload
 
@@ -21,19 +20,14 @@ from exporter.calibration.record import Calibration, Pruning, check_calibration
 from exporter.calibration.settings import CalibrationSettings
 from exporter.core import compiler
 from exporter.core.base.artefact import artefact_of, read_pair
-from exporter.core.base.errors import (
-    ImageError,
-    ModelError,
-    RecipeError,
-    ScheduleError,
-)
+from exporter.core.base.errors import ImageError, RecipeError
 from exporter.core.base.files import PathLike
 from exporter.core.base.large_onnx import load_whole, save_onnx
 from exporter.core.base.progress import SILENT, Advance, Stages
 from exporter.core.base.records import ModelSpec, Pair, Schedule
 from exporter.core.base.tensor_names import IMAGES, Array
 from exporter.core.base.torch_state import in_eval_mode, sees_modes
-from exporter.core.base.vocabulary import InputKind, Layout, Method, OutputKind
+from exporter.core.base.vocabulary import InputKind, Layout, Method
 from exporter.core.prune.pruned_vit import PrunedViT
 from exporter.core.schedule.checks import log_oddities
 from exporter.core.schedule.plan import schedule_of
@@ -42,7 +36,7 @@ from exporter.core.schedule.prune import Prune
 from exporter.core.verify.record import ParityReport
 from exporter.core.verify.reference import image_cost
 from exporter.core.vit.protocol import PrunableViT
-from exporter.core.vit.spec import with_head, with_outputs
+from exporter.core.vit.spec import with_outputs
 from exporter.data.batches import draw_images
 from exporter.data.images import ImageFolder
 from exporter.data.pixels import check_normalised, images_in
@@ -53,24 +47,10 @@ from exporter.jobs.recipe import Lowering, check_no_refit
 from exporter.measure.batch_sweep import BenchSettings
 from exporter.measure.class_order import names_on
 from exporter.measure.settings import BATCH
-from exporter.models.border import check_border
-from exporter.models.own_module import (
-    checked,
-    computes_in_fp32,
-    copy_of,
-    in_one_line,
-    with_plain_layers,
-)
-from exporter.models.provenance import log_guess
-from exporter.models.pruned_module import (
-    is_pruned,
-    pruned_by,
-    pruned_module,
-    unpruned,
-)
-from exporter.models.registry import adapt
+from exporter.models.own_module import checked
+from exporter.models.own_vit import own_vit
+from exporter.models.pruned_module import pruned_by, pruned_module, unpruned
 from exporter.models.request import ModelRequest
-from exporter.models.weights import check_finite
 from exporter.processes import processes
 from exporter.serve.bench import Bench
 from exporter.serve.bench import bench as bench_pair
@@ -117,41 +97,9 @@ def load_model(
 
 
 def loaded(request: ModelRequest, model: OwnModel | None = None) -> PrunableViT:
-    """Load the requested ViT, or adapt the given one: an adapter as it is, a copy of a module in its adapter.
-
-    A module is copied since an adapter freezes it and puts it in eval mode: the caller's stays as it is. What it
-    computes is the reference of its adapter, in its own precision; the adapter then computes in fp32.
-    """
-    if isinstance(model, PrunableViT):
-        model = checked(model)
-        return with_head(model, OutputKind(request.head)) if request.head else model
+    """Load the requested ViT, or put the given one behind its adapter."""
     if model is not None:
-        name = request.name or "vit"
-        if is_pruned(model):
-            hint = "exporter.export, check and evaluate take a pruned one"
-            raise ModelError(name, "a pruned module", "an unpruned one", hint)
-        check_finite(model.state_dict(), name)
-        copied, texts = copy_of(model, name), request.text_embeddings
-        adapted = partial(
-            adapt,
-            name=name,
-            preprocessing=request.preprocess,
-            text_embeddings=texts,
-            head=request.head,
-        )
-        with in_one_line(copied, name):
-            plain = with_plain_layers(copied, name)
-            in_fp32 = None if computes_in_fp32(plain) else deepcopy(plain).float()
-            if texts is not None:
-                # A tower is compared before it becomes a classifier, which its owner has not.
-                check_border(adapted(deepcopy(plain), text_embeddings=None), copied)
-            vit = adapted(plain)
-            check_border(vit, copied if texts is None else None)
-            if in_fp32 is not None:
-                vit = adapted(in_fp32)
-                vit.compared = [*in_fp32.modules()]
-        log_guess(vit.spec)
-        return vit
+        return own_vit(model, request)
     return load_vit(request, processes().device or request.device)
 
 
@@ -231,8 +179,8 @@ def plan(
         images: What a-STAR counts multiply-adds on, where it is to save a share of them.
 
     Raises:
-        RecipeError: rho is no number in (0, 1].
-        ScheduleError: The amount is missing or out of reach, or needs a calibration, measurements or images.
+        RecipeError: rho is no number in (0, 1], or the amount is missing.
+        ScheduleError: The amount is out of reach, or needs a calibration, measurements or images.
         CalibrationError: The calibration is of another model, or of other weights where the model has any.
     """
     spec = vit.spec if isinstance(vit, PrunableViT) else vit
@@ -262,10 +210,7 @@ def _policy(
         how = replace(how, method=Method.STAR)
     check_no_refit(how)
     policy = resolve(how)
-    if not policy.amount.is_said:
-        raise ScheduleError(
-            "plan", "no amount to prune", "one of rho, mac_reduction, rates, schedule"
-        )
+    policy.check_amount("plan")
     if calibration is not None:
         if isinstance(vit, PrunableViT):
             check_calibration(calibration, vit.spec, vit.weights_sha256)

@@ -27,7 +27,7 @@ from exporter.core.schedule.policy import Need, Policy
 from exporter.core.verify.reference import image_cost
 from exporter.engines.choice import on_this_cpu
 from exporter.jobs.network import Network, needs_of
-from exporter.jobs.predicting import EvalModel, lowered_model, torch_model
+from exporter.jobs.predicting import EvalModel, lowered_model, reference_model
 from exporter.jobs.recipe import Lowering
 
 logger = logging.getLogger(__name__)
@@ -195,7 +195,7 @@ class Variant:
         threads = self.network.measuring.threads
         if self.lowering is None:
             kind = self.network.input_kind
-            return torch_model(self.pruned, name, threads=threads, input_kind=kind)
+            return reference_model(self.pruned, name, threads=threads, input_kind=kind)
         return lowered_model(self.file, on_this_cpu(self.target, threads), name)
 
 

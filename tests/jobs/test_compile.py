@@ -14,8 +14,8 @@ from exporter.core.base.targets import OPENVINO_BF16
 from exporter.core.vit.protocol import PrunableViT
 from exporter.engines.choice import RunSettings
 from exporter.jobs.compile import compile_model
+from exporter.jobs.eval_models import models_at
 from exporter.jobs.evaluate import evaluate_models
-from exporter.jobs.predicting import models_at
 from exporter.report import words
 from exporter.serve.check import check_folder
 from exporter.serve.export_folder import read_checksums

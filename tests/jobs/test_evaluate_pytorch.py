@@ -17,8 +17,9 @@ from exporter.core.schedule.prune import Prune
 from exporter.data.images import list_images, sample
 from exporter.engines.choice import on_this_cpu
 from exporter.jobs import steps
+from exporter.jobs.eval_models import torch_models
 from exporter.jobs.evaluate import evaluate_models
-from exporter.jobs.predicting import lowered_model, predict_models, torch_models
+from exporter.jobs.predicting import lowered_model, predict_models
 from exporter.models.registry import load
 from exporter.models.request import ModelRequest
 from tests.digits import digits

@@ -82,6 +82,14 @@ def check_fits(schedule: Schedule, spec: ModelSpec) -> None:
             )
 
 
+def check_inter(schedule: Schedule, inter_sha256: str) -> None:
+    """Raise ScheduleError unless inter-layer scores of this hash are those that a schedule was made with, if any."""
+    if schedule.inter_sha256 not in ("", inter_sha256):
+        got = f"inter-layer scores {inter_sha256[:12]}"
+        expected = f"{schedule.inter_sha256[:12]}, which it was made with"
+        raise ScheduleError("schedule", got, expected)
+
+
 def check_scored(rates: Sequence[float], spec: ModelSpec, scorer: Scorer) -> None:
     """Raise ScheduleError where a layer from 0 on that cannot score its patches has a rate below 1."""
     if rates[0] < 1.0 and not scorer.by_tokens:
