@@ -13,8 +13,8 @@ from exporter.core.base.version import VERSION
 if TYPE_CHECKING:
     from exporter.calibration.record import Calibration as Calibration
     from exporter.calibration.settings import CalibrationSettings as CalibrationSettings
-    from exporter.core.base.artefact import to_grid as to_grid
     from exporter.core.base.errors import UserError as UserError
+    from exporter.core.base.outputs import to_grid as to_grid
     from exporter.core.base.progress import CallbackStages as CallbackStages
     from exporter.core.base.progress import Stages as Stages
     from exporter.core.base.records import Schedule as Schedule
@@ -60,7 +60,7 @@ __version__ = VERSION
 
 # The module of each public name. They are imported on first use, so `import exporter` needs no library.
 _PLACES = {
-    "core.base.artefact": ("to_grid",),
+    "core.base.outputs": ("to_grid",),
     "calibration.record": ("Calibration",),
     "calibration.settings": ("CalibrationSettings",),
     "core.base.errors": ("UserError",),

@@ -48,7 +48,7 @@ INNER_ORDER = {
         ("settings", "canonical_json", "npz", "onnx_file"),
         ("shared_settings", "large_onnx", "machine"),
         ("records", "targets"),
-        ("artefact",),
+        ("outputs", "artefact"),
     ),
     "core/lower": (
         ("markers",),

@@ -32,7 +32,7 @@ from exporter.core.base.records import Preprocessing
 from exporter.core.base.tensor_names import IMAGES, LOGITS, Array
 from exporter.core.verify.onnxruntime_runner import OnnxRuntimeRunner
 from exporter.core.verify.playback_runner import dense_name
-from exporter.serve.export_folder import ExportFolder, read_folder
+from exporter.serve.export_folder import REFERENCE, read_models, read_reference
 from exporter.serve.huggingface import write_model
 
 HERE = Path(__file__).parent
@@ -111,7 +111,7 @@ def main() -> None:
 
 def logits_of(folder: Path, place: Path, *, dense: bool = False) -> list[Row]:
     """Return a row for each loader."""
-    question = question_of(read_folder(folder), place.absolute(), dense=dense)
+    question = question_of(folder, place.absolute(), dense=dense)
     return [_row(name, loader, question) for name, loader in LOADERS.items()]
 
 
@@ -129,10 +129,11 @@ def table(rows: list[Row]) -> list[str]:
     return lines
 
 
-def question_of(export: ExportFolder, place: Path, *, dense: bool) -> Question:
+def question_of(folder: Path, place: Path, *, dense: bool) -> Question:
     """Write the model and the image for the loaders."""
     models, image = place / "models", place / "image.png"
-    lowered = export.models.dense if dense else export.models.pruned
+    pair = read_models(folder)
+    lowered = pair.dense if dense else pair.pruned
     preprocessing = lowered.spec.preprocessing
     if preprocessing.crop_pct != 1:
         raise SystemExit(
@@ -140,7 +141,7 @@ def question_of(export: ExportFolder, place: Path, *, dense: bool) -> Question:
         )
     shutil.rmtree(models, ignore_errors=True)
     write_model(lowered, models / NAME)
-    reference = export.read_reference()
+    reference = read_reference(folder / REFERENCE)
     logits = reference[dense_name(LOGITS) if dense else LOGITS]
     images = reference[IMAGES][:1]
     pixels = to_bytes(images[0], preprocessing)

@@ -31,7 +31,7 @@ from exporter.report.words import headline, milliseconds, sentence
 from exporter.serve.bench import Bench, bench
 from exporter.serve.export_folder import (
     REFERENCE,
-    read_folder,
+    read_models,
     read_reference,
 )
 
@@ -75,16 +75,14 @@ def _models(
 ) -> tuple[Pair[Artefact], Mapping[str, Any]]:
     files = (arguments.dense, arguments.pruned)
     if arguments.folder is not None and files == (None, None):
-        folder = read_folder(arguments.folder)
-        if arguments.reference is None:
-            return folder.models, folder.read_reference()
-        return folder.models, read_reference(arguments.reference)
-    if arguments.folder is None and None not in files:
-        beside = arguments.pruned.parent / REFERENCE
-        models = read_pair(Pair(arguments.dense, arguments.pruned))
-        return models, read_reference(arguments.reference or beside)
-    got = "a folder and files" if arguments.folder else "neither, or only one file"
-    raise RecipeError("bench", got, "an export folder, or --dense FILE --pruned FILE")
+        models, folder = read_models(arguments.folder), arguments.folder
+    elif arguments.folder is None and None not in files:
+        models, folder = read_pair(Pair(*files)), arguments.pruned.parent
+    else:
+        got = "a folder and files" if arguments.folder else "neither, or only one file"
+        expected = "an export folder, or --dense FILE --pruned FILE"
+        raise RecipeError("bench", got, expected)
+    return models, read_reference(arguments.reference or folder / REFERENCE)
 
 
 def _print(result: Bench) -> None:

@@ -31,7 +31,8 @@ from exporter.cli.setting_flags import add_flags
 from exporter.cli.training_flags import TRAINING_TABLES, add_training, training_of
 from exporter.jobs.checks import check_finetune
 from exporter.jobs.network import Network
-from exporter.jobs.recipe import Recipe, check_weights
+from exporter.jobs.recipe import Recipe
+from exporter.models.checkpoint import check_weights
 from exporter.report.words import points
 
 if TYPE_CHECKING:

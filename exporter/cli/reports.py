@@ -28,7 +28,7 @@ def print_reports(by_method: Mapping[Method, Report], out: Path) -> None:
     table = [_row(UNPRUNED, columns, "dense")]
     if (
         first.fp32_losses
-        or first.original
+        or (first.speed and first.speed.as_it_came)
         or first.gmacs["as_it_came"] > first.gmacs["dense"]
     ):
         table.insert(0, _row(AS_IT_CAME, columns, AS_IT_CAME))

@@ -18,7 +18,7 @@ from exporter.engines.choice import RunSettings, require_runtime
 from exporter.engines.manifest import ENGINES, read_manifest
 from exporter.engines.runner import TensorRtRunner
 from exporter.jobs.predicting import EvalModel, lowered_model, reference_model
-from exporter.serve.export_folder import read_folder
+from exporter.serve.export_folder import read_models
 
 if TYPE_CHECKING:
     from torch import nn
@@ -51,7 +51,7 @@ def models_at(
             "an export folder alone, or files",
         )
     if folders:
-        models = read_folder(folders[0]).models
+        models = read_models(folders[0])
         return tuple(
             _that_runs(name, file, settings) for name, file in vars(models).items()
         )
@@ -121,18 +121,19 @@ def torch_models(
     """
     from exporter.jobs import steps  # noqa: PLC0415  (needs PyTorch)
 
-    threads = RunSettings(threads=threads).threads
-    dense = reference_model(steps.dense(vit), "dense", threads=threads)
+    dense = torch_model(vit, threads=threads)
     if schedule is None:
         return (dense,)
     pruned = steps.prune(vit, schedule, calibration)
     return dense, reference_model(pruned, "pruned", threads=threads)
 
 
-def torch_model(model: "PrunedViT | PrunableViT | nn.Module") -> EvalModel:
+def torch_model(
+    model: "PrunedViT | PrunableViT | nn.Module", *, threads: int = 0
+) -> EvalModel:
     """Return a model in PyTorch, named after its method: "dense" for one that is not pruned.
 
-    It is a pruned one, an adapter, or a module of a supported family, which is copied.
+    It is a pruned one, an adapter, or a module of a supported family, which is copied; `threads` as for several.
     """
     # They need PyTorch.
     from torch import nn  # noqa: PLC0415
@@ -148,4 +149,5 @@ def torch_model(model: "PrunedViT | PrunableViT | nn.Module") -> EvalModel:
             model = steps.reference_of(model)
         else:
             model = steps.dense(model)
-    return reference_model(model, str(model.method))
+    threads = RunSettings(threads=threads).threads
+    return reference_model(model, str(model.method), threads=threads)

@@ -12,7 +12,7 @@ from exporter.core.base.files import PathLike
 from exporter.core.base.onnx_file import load_onnx
 from exporter.core.base.records import Schedule
 from exporter.engines.manifest import read_manifest
-from exporter.serve.export_folder import REPORT, read_folder, read_reference
+from exporter.serve.export_folder import REPORT, read_models, read_reference
 
 if TYPE_CHECKING:
     from exporter.models.identity import Identity
@@ -37,9 +37,10 @@ def inspect_artefact(path: PathLike) -> Described:
     Raises:
         ArtefactError: The file is missing, or star-export did not write it; a file of the folder was changed.
     """
-    place = (
-        read_folder(Path(path)).place / REPORT if Path(path).is_dir() else Path(path)
-    )
+    place = Path(path)
+    if place.is_dir():
+        read_models(place)
+        place /= REPORT
     if not place.is_file():
         raise ArtefactError(
             place, "no such file", "an artefact of star-export, or an export folder"

@@ -29,14 +29,9 @@ from exporter.core.schedule.policy import Need, Policy, check_needs
 from exporter.core.schedule.prune import AMOUNTS, SCORING, Prune
 from exporter.data.class_map import MAP_HINT
 from exporter.data.images import ImageFolder, check_readable, sample
-from exporter.jobs.recipe import (
-    Measuring,
-    Recipe,
-    check_weights,
-    needed,
-    recorded_name,
-)
+from exporter.jobs.recipe import Measuring, Recipe, needed
 from exporter.measure.settings import BATCH
+from exporter.models.checkpoint import check_weights, recorded_name
 from exporter.models.identity import read_identity
 from exporter.training.pruned_checkpoint import read_pruning
 

@@ -12,12 +12,12 @@ from exporter.calibration.record import Calibration
 from exporter.core import compiler
 from exporter.core.base.large_onnx import bytes_of, load_whole, save_onnx
 from exporter.core.base.machine import environment
-from exporter.core.base.records import Output, Pair
+from exporter.core.base.records import Pair
 from exporter.core.base.targets import TARGETS
 from exporter.core.base.tensor_names import IMAGES, Array, keep_layers
 from exporter.core.base.vocabulary import InputKind
 from exporter.core.prune.ops.curve import order_of
-from exporter.core.schedule.macs import MacCount, PatchUse, dense_macs, patch_use
+from exporter.core.schedule.macs import PatchUse, dense_macs, patch_use
 from exporter.core.verify.playback_runner import PlaybackRunner, dense_name
 from exporter.core.verify.record import ParityReport
 from exporter.core.verify.reference import (
@@ -117,11 +117,10 @@ def prove(
             others = [in_fp32.ready("fp32")] if reduced else []
             reports = _with_classes(reports, [*models, *others], dense, folder)
         if folder is not None:
-            for output in spec.vectors:
-                reports = _with_vectors(reports, models, dense, folder, output)
+            reports = _with_vectors(reports, models, dense, folder)
         if measuring.rounds:
             pixels = references[0][IMAGES]
-            reports = _with_speeds(reports, models, dense, variants, pixels)
+            reports = _with_speeds(reports, models, dense, pixels)
     return reports
 
 
@@ -159,7 +158,10 @@ def _report(
     dense: Variant, variant: Variant, parity: Pair[ParityReport], use: PatchUse | None
 ) -> Report:
     spec, target = variant.pruned.vit.spec, variant.file.target
-    measuring, macs = variant.network.measuring, _macs(dense, variant, use)
+    measuring, macs = variant.network.measuring, variant.pruned.macs
+    useful, scoring = macs.total, macs.scoring
+    if use is not None:
+        useful, scoring = use.useful_macs, use.scoring_macs
     paths = {"dense": dense.file.path, "pruned": variant.file.path}
     return Report(
         model=spec.name,
@@ -169,9 +171,9 @@ def _report(
         file_bytes={role: bytes_of(path) for role, path in paths.items()},
         gmacs={
             "as_it_came": dense_macs(spec.as_it_came).gmacs,
-            "dense": macs.dense.gmacs,
-            "pruned": macs.pruned.gmacs,
-            "scoring": macs.pruned.scoring / 1e9,
+            "dense": dense.pruned.macs.gmacs,
+            "pruned": useful / 1e9,
+            "scoring": scoring / 1e9,
         },
         preprocessing=spec.preprocessing,
         parity=parity,
@@ -192,14 +194,6 @@ def _calibrated_on(calibration: Calibration | None) -> CalibratedOn | None:
     return CalibratedOn(
         record.images, record.skipped, overlap, dict(calibration.skipped)
     )
-
-
-def _macs(dense: Variant, variant: Variant, use: PatchUse | None) -> Pair[MacCount]:
-    """Return the useful MACs per image of each model; under a-STAR the mean of `use`."""
-    pruned = variant.pruned.macs
-    if use is not None:
-        pruned = MacCount(use.useful_macs - use.scoring_macs, use.scoring_macs)
-    return Pair(dense.pruned.macs, pruned)
 
 
 def _parity(
@@ -279,19 +273,20 @@ def _with_vectors(
     models: Sequence[EvalModel],
     dense: Variant,
     folder: ImageFolder,
-    output: Output,
 ) -> list[Report]:
-    """Return the reports with how far an output without classes agrees with the dense model's."""
-    names = [output.name] * len(models)
-    with dense.network.stages.stage(f"agreement of {output.name}") as advance:
-        answers = embed_models(models, names, folder, BATCH, advance, crew=ALONE)
-    unpruned, *pruned = answers.found
-    agreeing = []
-    for report, vectors in zip(reports, pruned, strict=True):
-        compared = compare_vectors(unpruned, vectors, output, report.class_names)
-        skipped = report.skipped | answers.skipped
-        agreeing.append(replace(report, **compared, skipped=skipped))
-    return agreeing
+    """Return the reports with how far the outputs without classes agree with the dense model's."""
+    for output in dense.network.vit.spec.vectors:
+        names = [output.name] * len(models)
+        with dense.network.stages.stage(f"agreement of {output.name}") as advance:
+            answers = embed_models(models, names, folder, BATCH, advance, crew=ALONE)
+        unpruned, *pruned = answers.found
+        agreeing = []
+        for report, vectors in zip(reports, pruned, strict=True):
+            likeness = compare_vectors(unpruned, vectors, output, report.class_names)
+            skipped = report.skipped | answers.skipped
+            agreeing.append(replace(report, **likeness, skipped=skipped))
+        reports = agreeing
+    return list(reports)
 
 
 def _as_it_came(dense: Variant, scratch: Path) -> dict[str, Runner]:
@@ -316,7 +311,6 @@ def _with_speeds(
     reports: Sequence[Report],
     models: Sequence[EvalModel],
     dense: Variant,
-    variants: Sequence[Variant],
     pixels: Array,
 ) -> list[Report]:
     """Time all models in one run; return the reports with the times at every batch size."""
@@ -331,10 +325,11 @@ def _with_speeds(
         runners |= _as_it_came(dense, Path(scratch))
         batches = [*time_batches(runners, pixels, settings, on_progress=advance)]
     timed = []
-    for place, (report, variant) in enumerate(zip(reports, variants, strict=True)):
-        macs, name = _macs(dense, variant, report.use), str(place)
+    for place, report in enumerate(reports):
+        mac_ratio = report.gmacs["dense"] / report.gmacs["pruned"]
         times = [
-            AtBatch.of({**batch, "pruned": batch[name]}, macs) for batch in batches
+            AtBatch.of({**batch, "pruned": batch[str(place)]}, mac_ratio)
+            for batch in batches
         ]
         timed.append(replace(report, batches=tuple(times)))
     return timed

@@ -10,7 +10,6 @@ import msgspec
 
 from exporter.calibration.settings import CalibrationSettings
 from exporter.core.base.errors import (
-    CheckpointError,
     MissingDependencyError,
     RecipeError,
     reason_of,
@@ -35,7 +34,6 @@ from exporter.core.base.vocabulary import InputKind, Layout, Method
 from exporter.core.schedule.policy import Policy, resolve
 from exporter.core.schedule.prune import AMOUNTS, Prune
 from exporter.data.class_map import is_order, read_class_map
-from exporter.models.identity import read_identity
 from exporter.models.request import ModelRequest
 
 ValueT = TypeVar("ValueT")
@@ -209,25 +207,6 @@ def needed(value: ValueT | None, flag: str, expected: str) -> ValueT:
     if value is None:
         raise RecipeError(flag, "nothing", expected)
     return value
-
-
-def check_weights(path: Path | None) -> None:
-    """Raise CheckpointError for a file that is not there."""
-    if path is not None and not path.exists():
-        raise CheckpointError(path, "no such file", "a checkpoint")
-
-
-def recorded_name(checkpoint: Path | None) -> str:
-    """Return the name of the network that a checkpoint says, "" for none; errors as of `check_weights`."""
-    if checkpoint is None:
-        return ""
-    check_weights(checkpoint)
-    identity = read_identity(checkpoint)
-    if identity is not None:
-        return identity.name
-    from exporter.models.training_record import training_record  # noqa: PLC0415  (it imports PyTorch)
-
-    return training_record(checkpoint).architecture
 
 
 def read_training(path: Path, settings: type[Settings]) -> Mapping[str, Any]:

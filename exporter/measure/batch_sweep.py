@@ -24,7 +24,6 @@ from exporter.core.base.settings import (
     option,
 )
 from exporter.core.base.tensor_names import CONTEXT, IMAGES, Array
-from exporter.core.schedule.macs import MacCount
 from exporter.core.verify.onnxruntime_runner import Kernel
 from exporter.core.verify.runner import Runner
 from exporter.engines.gpu import Clocks
@@ -174,7 +173,7 @@ class AtBatch:
         return self.speed_up.median / self.mac_ratio
 
     @classmethod
-    def of(cls, times: Mapping[str, Throughput], macs: Pair[MacCount]) -> "AtBatch":
+    def of(cls, times: Mapping[str, Throughput], mac_ratio: float) -> "AtBatch":
         """Return the result from times of the same rounds, by the names dense and pruned.
 
         If they ran, also of the sliced model and of the one `AS_IT_CAME`.
@@ -197,7 +196,7 @@ class AtBatch:
             dense.batch,
             Pair(dense, pruned),
             speed_up,
-            macs.dense.total / macs.pruned.total,
+            mac_ratio,
             selection,
             as_it_came=original,
         )

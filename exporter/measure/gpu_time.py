@@ -7,10 +7,8 @@ from typing import TypeAlias
 
 import numpy as np
 
-from exporter.core.base.records import Pair
 from exporter.core.base.settings import LEAST_ROUNDS
 from exporter.core.base.targets import Runtime
-from exporter.core.schedule.macs import MacCount
 from exporter.engines.gpu import clocks_of, gpu_uuid, sampled_clocks
 from exporter.engines.manifest import (
     EngineManifest,
@@ -125,14 +123,12 @@ class Run:
         )
 
 
-def measure_engines(
-    engines: Engines, macs: Pair[MacCount], run: Run
-) -> Iterator[AtBatch]:
-    """Measure all engines at each batch size by the GPU's clock; `macs` are multiply-adds per image."""
+def measure_engines(engines: Engines, mac_ratio: float, run: Run) -> Iterator[AtBatch]:
+    """Measure all engines at each batch size by the GPU's clock; `mac_ratio` as of `AtBatch`."""
     for batch, named in engines.items():
         with sampled_clocks(gpu_uuid()) as clocks:
             times = engine_times(named, batch, run)
-        yield replace(AtBatch.of(times, macs), gpu=clocks_of(clocks))
+        yield replace(AtBatch.of(times, mac_ratio), gpu=clocks_of(clocks))
 
 
 def engine_times(

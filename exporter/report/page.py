@@ -18,8 +18,9 @@ from exporter.core.verify.decisions import NOBODY, positions_by_layer
 from exporter.report import words
 from exporter.report.chart import chart_of, data_address
 from exporter.report.parity_words import SIGNS, check_words
-from exporter.report.record import Report, trade_off_of
+from exporter.report.record import Report
 from exporter.report.serving import serving_script
+from exporter.report.trade_off import trade_off_of
 
 # Patches that are gone keep this share of their colour; the rest is a blue that is rare in photos and drawings.
 GONE_SHARE = 0.22
@@ -168,7 +169,7 @@ def save_page(
     The pictures are those of the report's examples, in the same order; `settings` what the user set, by the keys
     of flags; `try_page` the name of the page beside it that runs both models, "" where there is none.
     """
-    trade_off = report.trade_off
+    trade_off = trade_off_of([report])
     write_page(
         path,
         "page.html",

@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -13,8 +13,8 @@ from exporter.core.schedule.macs import PatchUse
 from exporter.core.verify.record import ParityReport
 from exporter.data.images import UNKNOWN, ranked
 from exporter.measure.accuracy import Accuracy, Predictions
-from exporter.measure.batch_sweep import AsItCame, AtBatch
-from exporter.measure.benchmark import TradeOff, TradePoint, front_of
+from exporter.measure.batch_sweep import AtBatch
+from exporter.measure.benchmark import TradeOff
 from exporter.measure.likeness import Agreement, Deviations
 from exporter.measure.loss import PairResult, Tuned
 
@@ -187,11 +187,6 @@ class Report:
         return is_faster and "slower" not in outcomes
 
     @property
-    def original(self) -> AsItCame | None:
-        """The times of the model as it came, at the batch size of the settings; None where it is the dense one."""
-        return None if self.speed is None else self.speed.as_it_came
-
-    @property
     def loss(self) -> PairResult | None:
         """What the pruned model loses against the model in fp32."""
         return self.pair if self.fp32_losses is None else self.fp32_losses.pruned
@@ -215,11 +210,6 @@ class Report:
             return self.loss.is_loss
         return self.likeness is not None and not self.likeness.is_near
 
-    @property
-    def trade_off(self) -> TradeOff | None:
-        """What was searched; else the speed of both models and what the pruned one loses, if both are measured."""
-        return self.searched or trade_off_of([self])
-
     def class_name(self, index: int | None) -> str:
         """Return the name of a class; its index where it has none, "" for None."""
         if index is None:
@@ -235,35 +225,3 @@ class Report:
         result = "passed" if self.passed else "FAILED"
         how = f"{self.schedule.method}, {self.target}"
         return f"<Report {self.model}, {how}: {gmacs}{faster}, parity {result}>"
-
-
-def trade_off_of(reports: Sequence[Report]) -> TradeOff | None:
-    """Return speed and loss of models that were measured in one run; None where either is missing."""
-    points = []
-    for report in reports:
-        pair = report.loss
-        at = report.speed
-        rho = report.schedule.rho
-        if at is None or pair is None or pair.loss_points is None:
-            return None
-        method = str(report.schedule.method)
-        alone = len(reports) == 1
-        label = f"{method}, rho {rho:.4g}" if alone and rho is not None else method
-        rate = at.throughput.pruned.images_per_s
-        points.append(
-            TradePoint(label, rate, pair.loss_points, pair.loss_interval_points)
-        )
-        dense = at.throughput.dense.images_per_s
-        images = pair.images
-    unpruned = TradePoint("unpruned", dense, reports[0].precision_loss)
-    target = reports[0].target
-    front = front_of([unpruned, *points])
-    points = [replace(point, front=point in front) for point in points]
-    return TradeOff(
-        reports[0].batch,
-        "top1",
-        images,
-        {target: dense},
-        tuple(points),
-        unpruned_loss=unpruned.loss_points,
-    )

@@ -166,9 +166,10 @@ def export(report: Report) -> str:
 
 def gain(report: Report) -> str:
     """Return the whole gain over the model as it came, in its factors; "" where that is the unpruned export."""
-    if report.original is None:
+    at = report.speed
+    if at is None or at.as_it_came is None:
         return ""
-    return f"{report.original.whole:.2f} × your model as it came: {made_of(report)}"
+    return f"{at.as_it_came.whole:.2f} × your model as it came: {made_of(report)}"
 
 
 def made_of(report: Report) -> str:

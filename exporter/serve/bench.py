@@ -19,7 +19,7 @@ from exporter.core.base.tensor_names import (
     count_name,
     instrumented_path,
 )
-from exporter.core.schedule.macs import MacCount, mean_macs, schedule_macs
+from exporter.core.schedule.macs import mean_macs, schedule_macs
 from exporter.core.verify.decisions import patches_left
 from exporter.core.verify.onnxruntime_runner import Kernel, OnnxRuntimeRunner, profile
 from exporter.engines.choice import (
@@ -118,13 +118,16 @@ def bench(
             useful_macs(models.dense, reference), useful_macs(models.pruned, reference)
         )
         engines = _engines(models, program, settings) if program.engines else None
-    batches = _by_host(models, images, macs, settings, runtime, stages, clock)
+    mac_ratio = macs.dense / macs.pruned
+    batches = _by_host(models, images, mac_ratio, settings, runtime, stages, clock)
     gpu: tuple[AtBatch, ...] = ()
     failure = ""
     if engines is not None and settings.gpu_time:
         try:
             with stages.stage("GPU time") as advance:
-                gpu = _by_gpu(engines, images, macs, settings, runtime.plugin, advance)
+                gpu = _by_gpu(
+                    engines, images, mac_ratio, settings, runtime.plugin, advance
+                )
         except UserError as error:  # what was measured before it stays
             failure = str(error)
     return Bench(
@@ -132,7 +135,7 @@ def bench(
         runtime=program.name,
         schedule=pruned.schedule,
         files=Pair(models.dense.path.name, models.pruned.path.name),
-        macs=Pair(macs.dense.total, macs.pruned.total),
+        macs=macs,
         batches=batches,
         settings=settings,
         hardware=environment(runtime.threads),
@@ -142,24 +145,23 @@ def bench(
     )
 
 
-def useful_macs(model: Artefact, reference: Mapping[str, Array]) -> MacCount:
+def useful_macs(model: Artefact, reference: Mapping[str, Array]) -> int:
     """Return the multiply-adds per image; under a-STAR, the mean of the useful ones over the reference's images."""
     spec, schedule = model.spec, model.schedule
     if not schedule.adaptive:
-        return schedule_macs(spec, schedule)
+        return schedule_macs(spec, schedule).total
     if not reference.keys() >= {count_name(layer) for layer in schedule.pruning_layers}:
         raise ArtefactError(
             "the reference", "no survivors of a-STAR", f"those of {model.path.name}"
         )
-    return mean_macs(
-        spec, patches_left(reference, spec.depth, spec.num_patches), schedule
-    )
+    left = patches_left(reference, spec.depth, spec.num_patches)
+    return mean_macs(spec, left, schedule).total
 
 
 def _by_host(  # noqa: PLR0917  (all of them are measured with)
     models: Pair[Artefact],
     images: Array,
-    macs: Pair[MacCount],
+    mac_ratio: float,
     settings: BenchSettings,
     runtime: RunSettings,
     stages: Stages,
@@ -180,7 +182,7 @@ def _by_host(  # noqa: PLR0917  (all of them are measured with)
     batches = ", ".join(map(str, settings.batches))
     with stages.stage(f"throughput, batches {batches}") as advance:
         for times in time_batches(runners, images, settings, clock, advance):
-            measured.append(AtBatch.of(times, macs))
+            measured.append(AtBatch.of(times, mac_ratio))
     if not on_cpu:
         return tuple(measured)
     with stages.stage("profile"):
@@ -231,7 +233,7 @@ def _any(engines: Engines) -> EngineFile:
 def _by_gpu(  # noqa: PLR0917  (all of them are measured with)
     engines: Engines,
     images: Array,
-    macs: Pair[MacCount],
+    mac_ratio: float,
     settings: BenchSettings,
     plugin: Path | None,
     advance: Advance,
@@ -250,7 +252,7 @@ def _by_gpu(  # noqa: PLR0917  (all of them are measured with)
     with TemporaryDirectory(prefix="star-export-") as place:
         save_raw_images(images, settings.batches, Path(place))
         run = Run(images.shape[1:], settings, plugin, Path(place))
-        for at_batch in measure_engines(engines, macs, run):
+        for at_batch in measure_engines(engines, mac_ratio, run):
             measured.append(at_batch)
             advance(len(measured), len(settings.batches))
     return tuple(measured)

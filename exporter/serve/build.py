@@ -9,6 +9,7 @@ from typing import TypeAlias
 from exporter.core.base.artefact import Artefact
 from exporter.core.base.errors import ArtefactError, UserError
 from exporter.core.base.progress import SILENT, Stages
+from exporter.core.base.records import Pair
 from exporter.core.base.targets import RTX, TENSORRT, Target
 from exporter.core.base.tensor_names import (
     IMAGES,
@@ -34,10 +35,11 @@ from exporter.engines.settings import UNLISTED, BuildSettings
 from exporter.engines.tool import Tool, require_version, tool_of, version_numbers
 from exporter.engines.trtexec import save_script
 from exporter.serve.export_folder import (
-    ExportFolder,
+    REFERENCE,
     add_raw_images,
     list_built,
-    read_folder,
+    read_models,
+    read_reference,
 )
 
 logger = logging.getLogger(__name__)
@@ -74,15 +76,16 @@ def build_folder(
     TensorRT for RTX builds them for each compute capability of the settings, and for no GPU that is here. The
     folder gets the raw images that engines are timed on, and a script for trtexec, before TensorRT is asked for.
     """
-    export = read_folder(folder)
-    target, pruned = export.target, export.models.pruned
+    models = read_models(folder)
+    target, pruned = models.pruned.target, models.pruned
     if not target.runtime.engines:
         hint = f"star-export compile --target {TENSORRT.name}"
         got = f"models for {target.name}"
         raise ArtefactError(folder, got, "models for TensorRT", hint)
-    add_raw_images(export.read_reference()[IMAGES], settings.batches, folder)
+    images = read_reference(folder / REFERENCE)[IMAGES]
+    add_raw_images(images, settings.batches, folder)
     if not settings.tool.ahead:
-        save_script(export.models, settings, folder)
+        save_script(models, settings, folder)
     list_built(folder)
     tool = tool_of(settings.tool)
     if not tool.runtime.ahead:
@@ -93,9 +96,9 @@ def build_folder(
     _check_selection(pruned, settings, tool)
     built = []
     for sm, here in machines.items():
-        engines = _Engines(export, tool, here, sm)
+        engines = _Engines(models, tool, here, sm)
         of_machine = replace(settings, sm=(sm,)) if sm else settings
-        for model, batch, fitting in _jobs(export, of_machine):
+        for model, batch, fitting in _jobs(models, of_machine):
             path = engine_path(folder / ENGINES, model.path, batch, sm)
             with stages.stage(f"engine, {path.stem}"):
                 built.append(engines.build(path, model, fitting))
@@ -124,7 +127,7 @@ def _machines(tool: Tool, settings: BuildSettings) -> dict[int, Built]:
 class _Engines:
     """The engines of a folder for one machine; `dense` are the audits of the dense model by batch size."""
 
-    export: ExportFolder
+    models: Pair[Artefact]
     tool: Tool
     here: Built
     sm: int
@@ -134,10 +137,9 @@ class _Engines:
         self, path: Path, model: Artefact, settings: BuildSettings
     ) -> BuiltEngine:
         """Build an engine, audit each of its profiles, and write it with its manifest."""
-        models = self.export.models
         version, sm = self.here.tensorrt, self.here.sm
         cache = path.parent / f"timing.{version}.sm{sm}.cache"
-        widths = models.pruned.schedule.widths
+        widths = self.models.pruned.schedule.widths
         plan = build_plan(
             self.tool,
             model.path,
@@ -160,10 +162,10 @@ class _Engines:
             plan, model.path, settings, self.here, audits=tuple(audits.values())
         )
         save_engine(path, plan, manifest, listed)
-        if model is models.dense:
+        if model is self.models.dense:
             self.dense.update(audits)
         broken = _broken(model.target, audits, self.dense)
-        slow = _slow(audits, self.dense) if model is models.pruned else ()
+        slow = _slow(audits, self.dense) if model is self.models.pruned else ()
         return BuiltEngine(path.name, manifest, broken, slow)
 
     def _audit(
@@ -172,7 +174,7 @@ class _Engines:
         memory: int | None,
         settings: BuildSettings,
     ) -> Audit:
-        blocks = self.export.models.pruned.spec.attention_layers
+        blocks = self.models.pruned.spec.attention_layers
         milliseconds = estimated_ms(layers, self.here.sm, tf32=settings.tf32)
         return replace(audit(layers, blocks, memory), estimated_ms=milliseconds)
 
@@ -200,9 +202,9 @@ def _slow(pruned: Mapping[int, Audit], dense: Mapping[int, Audit]) -> tuple[str,
     )
 
 
-def _jobs(export: ExportFolder, settings: BuildSettings) -> Iterator[Job]:
+def _jobs(models: Pair[Artefact], settings: BuildSettings) -> Iterator[Job]:
     """Yield what each engine is built of."""
-    models, alone = export.models, replace(settings, one_profile=False)
+    alone = replace(settings, one_profile=False)
 
     def with_settings(model: Artefact) -> tuple[Artefact, BuildSettings]:
         fitting = alone.of_model(model)

@@ -34,7 +34,7 @@ from exporter.engines.choice import (
 )
 from exporter.engines.manifest import EngineManifest, read_manifest
 from exporter.engines.runner import engine_here
-from exporter.serve.export_folder import read_folder
+from exporter.serve.export_folder import REFERENCE, read_models, read_reference
 
 
 @dataclass(frozen=True)
@@ -65,21 +65,21 @@ def check_folder(folder: Path, settings: RunSettings) -> FolderCheck:
     variants beside the pruned model. For TensorRT, the folder has the engines of `build`, which compute in their
     own precision; of files in fp16 for other runtimes the largest values are measured.
     """
-    export = read_folder(folder)
-    reference, target = export.read_reference(), export.target
+    models, reference = read_models(folder), read_reference(folder / REFERENCE)
+    target = models.pruned.target
     images, runtime = reference[IMAGES], runtime_for(target, settings)
-    outputs = export.models.pruned.spec.outputs
-    for model in (export.models.dense, export.models.pruned):
+    outputs = models.pruned.spec.outputs
+    for model in (models.dense, models.pruned):
         require_runtime(model.path, {IMAGES: images[:1]}, target, settings)
 
     def both(batches: Iterable[Array]) -> Pair[ParityReport]:
         split = tuple(batches)
         dense = PlaybackRunner(reference, outputs, dense=True)
         return Pair(
-            _compared(dense, export.models.dense, settings, split),
+            _compared(dense, models.dense, settings, split),
             _compared(
                 PlaybackRunner(reference, outputs),
-                export.models.pruned,
+                models.pruned,
                 settings,
                 split,
             ),
@@ -88,12 +88,12 @@ def check_folder(folder: Path, settings: RunSettings) -> FolderCheck:
     if not runtime.engines:
         parity = both(in_batches(images))
         in_range = Pair(
-            _in_range(parity.dense, export.models.dense, images),
-            _in_range(parity.pruned, export.models.pruned, images),
+            _in_range(parity.dense, models.dense, images),
+            _in_range(parity.pruned, models.pruned, images),
         )
         return FolderCheck(runtime.name, in_range)
     # `build` gives the dense model's engine the same.
-    first, *further = _manifest(export.models.pruned.path, runtime).settings.batches
+    first, *further = _manifest(models.pruned.path, runtime).settings.batches
     engines = {batch: both(whole_batches(images, batch)) for batch in further}
     return FolderCheck(runtime.name, both(whole_batches(images, first)), engines)
 

@@ -7,7 +7,6 @@ from collections.abc import (
     Sequence,
 )
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -23,7 +22,6 @@ from exporter.core.base.errors import (
 from exporter.core.base.files import regular, sha256_of, written_beside
 from exporter.core.base.npz import read_arrays
 from exporter.core.base.records import Pair
-from exporter.core.base.targets import Target
 from exporter.core.base.tensor_names import (
     IMAGES,
     RAW_IMAGES,
@@ -51,24 +49,7 @@ CHECKSUMS = "SHA256SUMS"
 AN_EXPORT = "an export folder, which star-export compile writes"
 
 
-@dataclass(frozen=True)
-class ExportFolder:
-    """The path of an export folder, and its models."""
-
-    place: Path
-    models: Pair[Artefact]
-
-    @property
-    def target(self) -> Target:
-        """The target of both models."""
-        return self.models.pruned.target
-
-    def read_reference(self) -> dict[str, Array]:
-        """Return the arrays of the reference file."""
-        return read_reference(self.place / REFERENCE)
-
-
-def read_folder(folder: Path) -> ExportFolder:
+def read_models(folder: Path) -> Pair[Artefact]:
     """Verify the checksums of an export folder, and read the metadata of its models.
 
     The checksums are its border: a file whose bytes are those of its line is as star-export wrote it.
@@ -81,7 +62,7 @@ def read_folder(folder: Path) -> ExportFolder:
         files = read_json(folder / REPORT)["files"]
         # Only the file name is used, so a report cannot point outside the folder.
         paths = Pair(*(folder / Path(files[role]).name for role in ("dense", "pruned")))
-    return ExportFolder(folder, read_pair(paths))
+    return read_pair(paths)
 
 
 def raw_images_in(folder: Path) -> list[Path]:

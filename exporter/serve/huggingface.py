@@ -10,17 +10,13 @@ from math import floor
 from pathlib import Path
 from typing import Any
 
-from exporter.core.base.artefact import (
-    KEY_PREFIX,
-    Artefact,
-    tensors_of,
-    to_metadata,
-)
+from exporter.core.base.artefact import KEY_PREFIX, Artefact, to_metadata
 from exporter.core.base.canonical_json import read_json, save_json, to_json
 from exporter.core.base.errors import ArtefactError, OutputError
 from exporter.core.base.files import folder_beside
 from exporter.core.base.large_onnx import data_path, load_whole, save_onnx
 from exporter.core.base.onnx_file import rename_tensors
+from exporter.core.base.outputs import tensors_of
 from exporter.core.base.records import ModelSpec, Output, Preprocessing
 from exporter.core.base.tensor_names import IMAGES
 from exporter.core.base.vocabulary import (
@@ -78,7 +74,7 @@ def write_huggingface(folder: Path, out: Path) -> Served:
 
     What another export folder of the same model and schedule left there in another precision stays.
     """
-    return Served((write_model(read_for(folder, out).models.pruned, out),))
+    return Served((write_model(read_for(folder, out).pruned, out),))
 
 
 def write_model(lowered: Artefact, out: Path) -> Path:

@@ -3,7 +3,9 @@
 from dataclasses import dataclass
 from pathlib import Path
 
+from exporter.core.base.artefact import Artefact
 from exporter.core.base.errors import OutputError
+from exporter.core.base.records import Pair
 from exporter.core.base.settings import (
     Instances,
     Microseconds,
@@ -12,7 +14,7 @@ from exporter.core.base.settings import (
     changes_of,
     option,
 )
-from exporter.serve.export_folder import ExportFolder, read_folder
+from exporter.serve.export_folder import read_models
 
 TRITON, HUGGINGFACE = LOADERS = ("triton", "huggingface")
 # Triton's backend → (the file that it reads, the kind of device).
@@ -63,8 +65,8 @@ class Served:
     command: tuple[str, ...] = ()
 
 
-def read_for(folder: Path, out: Path) -> ExportFolder:
-    """Read an export folder of which another one is written."""
+def read_for(folder: Path, out: Path) -> Pair[Artefact]:
+    """Read the models of an export folder of which another one is written."""
     if out.resolve().is_relative_to(folder.resolve()):
         raise OutputError(out, "a place in the export folder", "another folder")
-    return read_folder(folder)
+    return read_models(folder)

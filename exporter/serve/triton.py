@@ -8,11 +8,12 @@ import shutil
 from collections.abc import Sequence
 from pathlib import Path
 
-from exporter.core.base.artefact import Artefact, output_names
+from exporter.core.base.artefact import Artefact
 from exporter.core.base.canonical_json import to_json
 from exporter.core.base.errors import ArtefactError
 from exporter.core.base.files import folder_beside
 from exporter.core.base.large_onnx import files_of
+from exporter.core.base.outputs import output_names
 from exporter.core.base.targets import (
     ONNXRUNTIME_CPU,
     OPENVINO_CPU,
@@ -49,13 +50,13 @@ def write_repository(folder: Path, out: Path, settings: ServeSettings) -> Served
 
     For TensorRT, the folder has the engines of `build`.
     """
-    export = read_for(folder, out)
-    artefact = export.models.pruned
-    backend = _backend(folder, export.target, settings)
-    _warn(export.target, backend, settings)
+    models = read_for(folder, out)
+    artefact, target = models.pruned, models.pruned.target
+    backend = _backend(folder, target, settings)
+    _warn(target, backend, settings)
     names, manifests = [], []
     with folder_beside(out) as aside:
-        for onnx in (export.models.dense.path, export.models.pruned.path):
+        for onnx in (models.dense.path, models.pruned.path):
             place, file = aside / onnx.stem.replace(".", "_"), BACKENDS[backend][0]
             source, manifest = onnx, None
             if RUNTIMES[backend].engines:

@@ -19,7 +19,7 @@ from filelock import FileLock
 from exporter.cli.main import main
 from exporter.core.base import large_onnx
 from exporter.core.verify.tolerance import TOLERANCES
-from exporter.serve.export_folder import read_folder
+from exporter.serve.export_folder import REFERENCE, read_models, read_reference
 from exporter.serve.huggingface import write_model
 from tests.benchmarks.scripts import script
 from tests.commands import Workplace
@@ -103,10 +103,8 @@ def test_the_lines_of_the_readme(
         for block in blocks("README.md")
         if block.marker == marker and block.language == language
     )
-    write_model(read_folder(folder).models.pruned, tmp_path / "models/my-vit")
-    photo = compare.question_of(
-        read_folder(folder), tmp_path / "place", dense=False
-    ).image
+    write_model(read_models(folder).pruned, tmp_path / "models/my-vit")
+    photo = compare.question_of(folder, tmp_path / "place", dense=False).image
     shutil.copyfile(photo, tmp_path / "photo.png")
     text = block.text.replace("photo.jpg", "photo.png")
     try:
@@ -147,8 +145,8 @@ def test_tract_runs_these_targets(
     target: str,
     tolerance: float,
 ) -> None:
-    export = read_folder(exported("--method", method, "--target", target))
-    question = compare.question_of(export, tmp_path, dense=False)
+    folder = exported("--method", method, "--target", target)
+    question = compare.question_of(folder, tmp_path, dense=False)
     try:
         with FileLock(PLACE / ".lock"):
             compare.python_with(PLACE / "tract", compare.TRACT)
@@ -193,10 +191,9 @@ def test_a_file_for_the_web_is_checked_on_webgpu_and_leaves_it_no_node(
     )
     assert done.returncode == 0, done.stdout + done.stderr
     parity = json.loads(done.stdout)["parity"]
-    export = read_folder(folder)
-    reference = export.read_reference()
+    models, reference = read_models(folder), read_reference(folder / REFERENCE)
     np.save(tmp_path / "images.npy", reference["images"])
-    files = [export.models.dense.path, export.models.pruned.path]
+    files = [models.dense.path, models.pruned.path]
     rows = compare.places_of(files, tmp_path / "images.npy", PLACE, half=half)
     per_std = TOLERANCES["fp16 sums" if half else "fp32"].logit_diff_per_std
     for name, places in zip(("dense", "pruned"), rows, strict=True):

@@ -17,7 +17,7 @@ import torch
 from exporter.calibration.record import load_calibration
 from exporter.cli.output import RichStages
 from exporter.core.base.progress import Advance
-from exporter.serve.export_folder import read_folder
+from exporter.serve.export_folder import read_models
 from tests.commands import BRIEF, Command, Workplace
 from tests.killed import killed
 from tests.vits import make_images
@@ -179,7 +179,7 @@ def test_a_compilation_that_is_killed(
     done = star_export(*command)
     assert done.code == 0, done.err
     assert (out / "calibration.safetensors").read_bytes() == calibration
-    assert read_folder(out).models.pruned.method == "star"
+    assert read_models(out).pruned.method == "star"
     assert not list(out.glob("*.partial"))
 
 
@@ -204,11 +204,11 @@ def test_a_second_compilation_that_is_killed(
         "intra",
     )
     command += ("--rounds", "0", "--calibration", str(out / "calibration.safetensors"))
-    pruned = read_folder(out).models.pruned.path
+    pruned = read_models(out).pruned.path
     killed(SAVE_ONNX, 2, *command)
     refused = star_export("check", out)
     assert (refused.code, f"{pruned} | got sha256" in refused.error) == (2, True)
     done = star_export(*command)
     assert done.code == 0, done.err
-    assert read_folder(out).models.pruned.schedule.rho == 0.8
+    assert read_models(out).pruned.schedule.rho == 0.8
     assert (out / "calibration.safetensors").read_bytes() == calibration.read_bytes()

@@ -26,6 +26,7 @@ from exporter.measure.accuracy import Accuracy
 from exporter.processes import Processes
 from exporter.report.page import Picture, save_page
 from exporter.report.record import Report
+from exporter.report.trade_off import trade_off_of
 from tests.core.lower.models import a_star, dense, lowered, star
 from tests.digits import digits
 from tests.vits import make_images
@@ -147,7 +148,7 @@ def test_what_labels_and_rounds_add(tmp_path: Path, labelled: bool) -> None:
     names = {found.name_of(file.path) for file in found.files}
     assert {example.image for example in proof.examples} == names - {*proof.skipped}
     assert all((example.label is not None) == labelled for example in proof.examples)
-    assert (proof.speed, proof.trade_off, proof.use) == (None, None, None)
+    assert (proof.speed, trade_off_of([proof]), proof.use) == (None, None, None)
     assert proof.fp32_losses is None and proof.loss is proof.pair
     assert proof.file_bytes["pruned"] == (tmp_path / "pruned.onnx").stat().st_size
     drawn = pictures(pair, proof, found)
@@ -249,12 +250,10 @@ def test_the_model_as_it_came_is_timed_beside_both_where_it_is_another(
     assert [batch.as_it_came is not None for batch in proof.batches] == [
         runs is not None
     ] * 2
-    assert proof.original is (proof.speed and proof.speed.as_it_came)
-    if proof.original is not None:
-        assert (
-            len(proof.original.throughput.rounds_ms) == 5
-            and proof.original.throughput.batch == 2
-        )
+    assert proof.speed is not None
+    if proof.speed.as_it_came is not None:
+        throughput = proof.speed.as_it_came.throughput
+        assert (len(throughput.rounds_ms), throughput.batch) == (5, 2)
 
 
 @pytest.mark.ort
@@ -288,9 +287,10 @@ def test_below_fp32_a_loss_is_against_the_model_as_it_came(tmp_path: Path) -> No
     assert proof.precision_loss == pytest.approx(
         100 * (came.top1 - proof.accuracy.dense.top1)
     )
-    assert proof.trade_off is not None
-    assert proof.trade_off.unpruned_loss == proof.precision_loss
-    assert proof.trade_off.points[0].loss_points == losses.pruned.loss_points
+    trade_off = trade_off_of([proof])
+    assert trade_off is not None
+    assert trade_off.unpruned_loss == proof.precision_loss
+    assert trade_off.points[0].loss_points == losses.pruned.loss_points
     drawn = pictures(pair, proof, found)
     save_page(proof, pair.pruned, tmp_path / "report.html", pictures=drawn)
     page = (tmp_path / "report.html").read_text(encoding="utf-8")

@@ -9,9 +9,7 @@ import onnx
 import pytest
 
 from exporter.core.base.artefact import read_lowered
-from exporter.core.base.records import Pair
 from exporter.core.base.vocabulary import Method
-from exporter.core.schedule.macs import MacCount
 from exporter.measure.batch_sweep import (
     AS_IT_CAME,
     NOT_SLICED,
@@ -69,7 +67,7 @@ def test_no_slice_stands_for_counts_that_follow_the_image(tmp_path: Path) -> Non
     assert sliced_of(read_lowered(files.pruned)) == NOT_SLICED
 
 
-MACS = Pair(MacCount(4000, 0), MacCount(1900, 100))
+MAC_RATIO = 2.0
 IMAGES = np.arange(6, dtype=np.float32).reshape(2, 3)
 
 
@@ -89,7 +87,7 @@ def measure(**times_s: dict[int, list[float]]) -> list[AtBatch]:
     settings = BenchSettings(batches=tuple(times_s["dense"]), rounds=5, warmup=1)
     told: list[tuple[int, int]] = []
     results = [
-        AtBatch.of(times, MACS)
+        AtBatch.of(times, MAC_RATIO)
         for times in time_batches(
             runners, IMAGES, settings, clock, lambda *progress: told.append(progress)
         )

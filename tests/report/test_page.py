@@ -34,6 +34,7 @@ from exporter.report.page import (
 )
 from exporter.report.parity_words import check_words
 from exporter.report.record import CalibratedOn, Report
+from exporter.report.trade_off import trade_off_of
 from tests.core.verify.models import compared, pruned_family
 from tests.folders import artefacts
 from tests.report.reports import (
@@ -387,8 +388,8 @@ def test_a_change_has_one_interval_and_a_loss_is_marked(
     card = f'<div class="card{" no" if is_worse else ""}"><b>{change}'
     limits = words.points_interval((points[0], points[2]))
     assert card in page and f"points of top-1 (95 %: {limits}), 100 images" in page
-    assert report.trade_off is not None
-    assert report.trade_off.points[0].loss_points == points[1]
+    measured = trade_off_of([report])
+    assert measured is not None and measured.points[0].loss_points == points[1]
 
 
 def test_pictures_are_seen_before_any_table_and_the_rest_unfolds(

@@ -12,11 +12,9 @@ from exporter.core.base.records import Pair
 from exporter.measure.accuracy import Predictions
 from exporter.report.record import (
     Example,
-    Report,
     chosen_examples,
-    trade_off_of,
 )
-from tests.report.reports import full_report, small_report, trade_off
+from tests.report.reports import full_report, small_report
 
 SOME = st.lists(
     st.tuples(st.integers(-1, 4), st.integers(0, 4), st.integers(0, 4)),
@@ -102,40 +100,6 @@ def test_it_is_plain_json() -> None:
     assert told["files"] == {"dense": "d.onnx", "pruned": "p.onnx"}
     assert told["parity"]["pruned"]["passed"] is True
     assert (told["schedule"]["method"], told["accuracy"]) == ("star", None)
-
-
-def test_both_models_are_a_trade_off_unless_more_were_searched() -> None:
-    report = full_report()
-    assert report.trade_off == trade_off() and report.speed is not None
-    assert report.pair is not None and report.pair.loss_points is not None
-    alone = replace(report, searched=None).trade_off
-    assert alone is not None
-    (point,) = alone.points
-    speeds = report.speed.throughput
-    assert alone.unpruned == {report.target: speeds.dense.images_per_s}
-    assert alone.batch == report.batch
-    assert (point.images_per_s, point.front) == (speeds.pruned.images_per_s, True)
-    assert point.loss_points == report.pair.loss_points
-    assert point.interval_points == report.pair.loss_interval_points
-    slower = replace(report.batches[-1], throughput=Pair(speeds.pruned, speeds.dense))
-    drawn = replace(report, searched=None, batches=(slower,)).trade_off
-    assert drawn is not None and drawn.points[0].front == (report.pair.loss_points < 0)
-    assert small_report().trade_off is None
-
-
-def test_the_front_of_several_models_is_what_no_other_beats() -> None:
-    report = full_report()
-    assert report.pair is not None
-
-    def losing(points: float) -> Report:
-        assert report.pair is not None
-        return replace(report, pair=replace(report.pair, loss_points=points))
-
-    found = trade_off_of([losing(1.0), losing(2.0), losing(-1.0)])
-    assert found is not None
-    assert [point.front for point in found.points] == [False, False, True]
-    assert {point.label for point in found.points} == {"star"}
-    assert trade_off_of([report, small_report()]) is None
 
 
 def test_both_models_are_what_pytorch_computes_or_the_whole_fails() -> None:

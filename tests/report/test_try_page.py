@@ -56,7 +56,7 @@ from exporter.report.try_page import (
     runs_in_browser,
     save_try_page,
 )
-from exporter.serve.export_folder import TRY_PAGE, read_folder
+from exporter.serve.export_folder import TRY_PAGE, read_models
 from tests.benchmarks.scripts import script
 from tests.commands import Workplace
 from tests.disk_cache import shared_folder
@@ -259,7 +259,7 @@ def visit(address: str, packages: Path, picture: Path, **more: Any) -> Any:
 
 def ours(folder: Path, picture: Path) -> tuple[Array, dict[str, Any], dict[str, Array]]:
     """The pixels of a picture, the logits of both models, and the decisions of the pruned one."""
-    models = read_folder(folder).models
+    models = read_models(folder)
     artefact = models.pruned
     with Image.open(picture) as image:
         fitted = to_input_size(image.convert("RGB"), artefact.spec.preprocessing)
@@ -348,7 +348,7 @@ def test_answers_and_pictures_are_ours(
         seen = visit(f"{address}{TRY_PAGE}", packages, picture, gpu=gpu)
     assert seen["errors"] == [] and seen["answer"], seen["state"]
     assert seen["device"].startswith("on WebGPU" if gpu else "on one thread")
-    artefact = read_folder(folder).models.pruned
+    artefact = read_models(folder).pruned
     pixels, logits, decisions = ours(folder, picture)
     for role, expected in logits.items():
         np.testing.assert_allclose(

@@ -22,7 +22,7 @@ from exporter.serve.bench import bench
 from exporter.serve.export_folder import (
     REFERENCE,
     raw_images_in,
-    read_folder,
+    read_models,
     read_reference,
 )
 from tests.commands import Command
@@ -45,7 +45,7 @@ def test_a_failed_gpu_timing_keeps_the_finished_table(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     write_folder(tmp_path)
-    folder = read_folder(tmp_path)
+    models = read_models(tmp_path)
 
     def fails(*_: object, **__: object) -> None:
         raise UserError("m.engine", "no memory", "a run on the GPU")
@@ -55,7 +55,7 @@ def test_a_failed_gpu_timing_keeps_the_finished_table(
     monkeypatch.setattr(bench_module, "runtime_for", lambda *_: engines)
     monkeypatch.setattr(bench_module, "_engines", lambda *_: object())
     monkeypatch.setattr(bench_module, "_by_gpu", fails)
-    result = bench(folder.models, folder.read_reference(), SETTINGS)
+    result = bench(models, read_reference(tmp_path / REFERENCE), SETTINGS)
     assert [batch.batch for batch in result.batches] == [1, 2]
     assert result.gpu == ()
     assert result.gpu_failure == "m.engine | got no memory | need a run on the GPU"
@@ -64,10 +64,10 @@ def test_a_failed_gpu_timing_keeps_the_finished_table(
 @pytest.mark.ort
 def test_a_runtime_without_profiles_has_no_breakdown(tmp_path: Path) -> None:
     write_folder(tmp_path)
-    folder = read_folder(tmp_path)
-    reference = folder.read_reference()
+    models = read_models(tmp_path)
+    reference = read_reference(tmp_path / REFERENCE)
     openvino = RunSettings(runtime="openvino")
-    result = bench(folder.models, reference, SETTINGS, runtime=openvino)
+    result = bench(models, reference, SETTINGS, runtime=openvino)
     assert result.runtime == "openvino"
     assert all(batch.breakdown_ms is None for batch in result.batches)
 
@@ -147,7 +147,8 @@ def test_images_of_another_reference_are_measured_and_leave_the_folder_whole(
             filled_batch(images, batch).tobytes() for batch in (1, 8)
         ]
         assert not any(place.exists() for place in read)
-        assert [path.name for path in raw_images_in(read_folder(folder).place)] == [
+        read_models(folder)
+        assert [path.name for path in raw_images_in(folder)] == [
             "images.batch1.bin",
             "images.batch8.bin",
         ]

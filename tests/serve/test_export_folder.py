@@ -11,9 +11,11 @@ from exporter.core.base.records import Pair
 from exporter.core.base.targets import OPENVINO_BF16
 from exporter.engines.manifest import engine_path
 from exporter.serve.export_folder import (
+    REFERENCE,
     finish_folder,
     read_checksums,
-    read_folder,
+    read_models,
+    read_reference,
     remove_stale,
     save_checksums,
     save_raw_images,
@@ -25,14 +27,12 @@ from tests.folders import artefacts, write_engines, write_folder
 
 def test_the_models_and_the_images_of_a_folder(tmp_path: Path) -> None:
     files = write_folder(tmp_path, OPENVINO_BF16)
-    found = read_folder(tmp_path)
-    assert found.models.dense.path == files.dense
-    assert found.models.pruned.path == files.pruned
-    assert found.read_reference().keys() >= {"images", "logits", "keep_02"}
-    made = artefacts(OPENVINO_BF16)
-    assert found.models.dense == made.dense
-    assert found.models.pruned == made.pruned
-    assert found.target == OPENVINO_BF16
+    models = read_models(tmp_path)
+    assert models.dense.path == files.dense
+    assert models.pruned.path == files.pruned
+    assert models == artefacts(OPENVINO_BF16)
+    reference = read_reference(tmp_path / REFERENCE)
+    assert reference.keys() >= {"images", "logits", "keep_02"}
 
 
 @pytest.mark.parametrize(
@@ -43,9 +43,9 @@ def test_a_folder_that_is_none_of_ours(tmp_path: Path, report: str | None) -> No
         (tmp_path / "report.json").write_text(report)
         save_checksums(tmp_path, ["report.json"])
     with pytest.raises(ArtefactError, match="need"):
-        read_folder(tmp_path)
+        read_models(tmp_path)
     with pytest.raises(ArtefactError, match="no folder"):
-        read_folder(tmp_path / "none")
+        read_models(tmp_path / "none")
 
 
 def test_raw_images_are_the_arrays_bytes(tmp_path: Path) -> None:

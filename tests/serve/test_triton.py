@@ -18,7 +18,7 @@ from exporter.core.vit.spec import with_outputs
 from exporter.engines.manifest import ENGINES, manifest_path
 from exporter.jobs.inspect import inspect_artefact
 from exporter.serve import triton
-from exporter.serve.export_folder import read_folder
+from exporter.serve.export_folder import read_models
 from exporter.serve.loaders import ServeSettings
 from exporter.serve.triton import config_text, write_repository
 from tests.engines.engines import manifest
@@ -91,18 +91,17 @@ def test_names_of_classes_are_a_file_of_labels_line_by_line(
     folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Each name is a line, whatever is in it: the line says which class it is."""
-    export = read_folder(folder)
+    models = read_models(folder)
     names = (
         "tench, Tinca tinca",
         "two\nlines",
         *(f"class {index}" for index in range(2, 8)),
     )
     named = []
-    for file in (export.models.dense, export.models.pruned):
+    for file in (models.dense, models.pruned):
         spec = replace(file.spec, class_names=names)
         named.append(replace(file, spec=spec))
-    with_names = replace(export, models=Pair(*named))
-    monkeypatch.setattr(triton, "read_for", lambda *_: with_names)
+    monkeypatch.setattr(triton, "read_for", lambda *_: Pair(*named))
     for place in write_repository(folder, tmp_path / "models", ServeSettings()).models:
         text = (place / "config.pbtxt").read_text()
         assert 'dims: [ 8 ] label_filename: "labels.txt" } ]' in text

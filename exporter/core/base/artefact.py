@@ -8,38 +8,21 @@ import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
-
-import numpy as np
+from typing import TYPE_CHECKING
 
 from exporter.core.base.canonical_json import from_json, to_json
 from exporter.core.base.errors import ArtefactError, as_written
-from exporter.core.base.onnx_file import EXPECTED, load_onnx
-from exporter.core.base.records import ModelSpec, Output, Pair, Schedule
+from exporter.core.base.onnx_file import EXPECTED, load_onnx, precision_of
+from exporter.core.base.records import ModelSpec, Pair, Schedule
 from exporter.core.base.targets import Target, target_named
-from exporter.core.base.tensor_names import (
-    ALL_INSTRUMENTED,
-    token_count_name,
-    token_positions_name,
-)
+from exporter.core.base.tensor_names import ALL_INSTRUMENTED
 from exporter.core.base.version import VERSION
-from exporter.core.base.vocabulary import InputKind, Layout, OutputKind, Precision
+from exporter.core.base.vocabulary import InputKind, Layout
 
 if TYPE_CHECKING:
     from onnx import ModelProto
-    from torch import Tensor
-
-ArrayT = TypeVar("ArrayT", np.ndarray[Any, Any], "Tensor")
 
 KEY_PREFIX = "star_export."
-
-# ONNX's types of weights → the precision that one weight of the type makes that of the model, the lowest first.
-PRECISIONS = {
-    17: Precision.FP8,
-    3: Precision.INT8,
-    16: Precision.BF16,
-    10: Precision.FP16,
-}
 
 
 @dataclass(frozen=True)
@@ -79,73 +62,6 @@ class Artefact:
     def follows_image(self) -> bool:
         """Whether tensor shapes depend on the image."""
         return self.schedule.adaptive and self.layout != Layout.PADDED
-
-
-def tensors_of(output: Output, *, counted: bool) -> tuple[str, ...]:
-    """Return the tensors of an output: itself, for tokens also their positions, and if `counted` their number."""
-    if output.kind != OutputKind.TOKENS:
-        return (output.name,)
-    count = (token_count_name(output.name),) if counted else ()
-    return (output.name, token_positions_name(output.name), *count)
-
-
-def output_names(spec: ModelSpec, schedule: Schedule) -> tuple[str, ...]:
-    """Return the tensors that a pruned model returns, in order; with token counts if these depend on the image."""
-    return tuple(output_shapes(spec, schedule))
-
-
-def output_shapes(
-    spec: ModelSpec, schedule: Schedule, *, padded: bool = False
-) -> dict[str, tuple[int | None, ...]]:
-    """Return the sizes of each of `output_names` behind the batch.
-
-    None depends on the image; if `padded`, it is the largest number of tokens.
-    """
-    shapes: dict[str, tuple[int | None, ...]] = {}
-    for output in spec.outputs:
-        sizes: list[tuple[int | None, ...]] = [(output.channels,)]
-        left = schedule.left_after(output.layer)
-        names = tensors_of(output, counted=left is None)
-        if output.kind == OutputKind.TOKENS:
-            if padded:
-                left = schedule.keep[(output.layer or spec.depth) - 1]
-            sizes = [(left, output.channels), (left,), ()]
-        elif output.kind == OutputKind.GRID:
-            sizes = [(spec.num_patches, output.channels)]
-        shapes |= zip(names, sizes, strict=False)
-    return shapes
-
-
-def to_grid(
-    tokens: ArrayT, positions: ArrayT, base: ArrayT, count: ArrayT | None = None
-) -> ArrayT:
-    """Return `base` with a model's tokens at their positions; arrays of NumPy and tensors of PyTorch alike.
-
-    Where the last values of dropped patches, or merged ones, are needed, a model gives them as its output `grid`.
-
-    Args:
-        tokens: [batch, k, channels], a model's output `tokens` or `layer_NN`.
-        positions: [batch, k] int64, `tokens_positions`: places in the grid, counted row by row from 0.
-        base: What the other places have, [batch, patches, channels]: zeros, or the tokens of a layer that has them
-            all.
-        count: [batch] int64, `tokens_count`: how many of the k are an image's own. None: all.
-
-    Raises:
-        ValueError: The shapes do not fit each other.
-    """
-    given: tuple[Any, ...] = (tokens, positions, base)
-    shapes = [list(np.shape(values)) for values in given]
-    of_tokens, of_positions, of_base = shapes
-    fits = len(of_tokens) == len(of_base) == 3 and of_positions == of_tokens[:2]
-    if not fits or of_tokens[::2] != of_base[::2]:
-        raise ValueError(
-            "tokens {}, positions {} and base {} do not fit".format(*shapes)
-        )
-    grid: Any = base.copy() if isinstance(base, np.ndarray) else base.clone()
-    for image in range(len(tokens)):
-        count_of_image = tokens.shape[1] if count is None else int(count[image])
-        grid[image, positions[image, :count_of_image]] = tokens[image, :count_of_image]
-    return grid
 
 
 def to_metadata(artefact: Artefact) -> dict[str, str]:
@@ -192,9 +108,7 @@ def from_metadata(metadata: Mapping[str, str], source: str) -> Artefact:
 
 def check_precision(artefact: Artefact, model: "ModelProto", source: str) -> None:
     """Raise ArtefactError unless the weights of a model fit the target, which decides the tolerance."""
-    types = {weights.data_type for weights in model.graph.initializer}
-    reduced = (precision for kind, precision in PRECISIONS.items() if kind in types)
-    precision = next(reduced, Precision.FP32)
+    precision = precision_of(model)
     if precision != artefact.target.precision:
         expected = f"those of its target {artefact.target.name}, in {artefact.target.precision}"
         raise ArtefactError(

@@ -1,4 +1,4 @@
-"""Load an ONNX file, read its inputs, rename them. The onnx library is imported by the first file."""
+"""Load an ONNX file, read its inputs and precision, rename tensors. The first file imports the onnx library."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from exporter.core.base.errors import ArtefactError, MissingDependencyError, reason_of
 from exporter.core.base.files import regular
+from exporter.core.base.vocabulary import Precision
 
 if TYPE_CHECKING:
     from onnx import ModelProto
@@ -13,6 +14,14 @@ if TYPE_CHECKING:
 EXPECTED = "an ONNX model that star-export made"
 # That of protobuf: a file of weights beyond it has them beside it.
 MOST_BYTES = 2**31 - 1
+
+# ONNX's types of weights → the precision that one weight of the type makes that of the model, the lowest first.
+PRECISIONS = {
+    17: Precision.FP8,
+    3: Precision.INT8,
+    16: Precision.BF16,
+    10: Precision.FP16,
+}
 
 
 def load_onnx(path: Path) -> "ModelProto":
@@ -63,6 +72,13 @@ def inputs_of(model: "ModelProto") -> dict[str, tuple[int | str, ...]]:
             for size in sizes
         )
     return shapes
+
+
+def precision_of(model: "ModelProto") -> Precision:
+    """Return the lowest precision of a model's weights."""
+    types = {weights.data_type for weights in model.graph.initializer}
+    reduced = (precision for kind, precision in PRECISIONS.items() if kind in types)
+    return next(reduced, Precision.FP32)
 
 
 def rename_tensors(model: "ModelProto", names: Mapping[str, str]) -> None:

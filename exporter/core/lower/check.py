@@ -8,14 +8,10 @@ from typing import TypeAlias
 import onnx
 from onnx import shape_inference
 
-from exporter.core.base.artefact import (
-    Artefact,
-    check_precision,
-    output_shapes,
-    to_metadata,
-)
+from exporter.core.base.artefact import Artefact, check_precision, to_metadata
 from exporter.core.base.errors import ArtefactError, ModelError, reason_of
 from exporter.core.base.large_onnx import checkable
+from exporter.core.base.outputs import output_shapes
 from exporter.core.base.tensor_names import (
     IMAGES,
     context_name,

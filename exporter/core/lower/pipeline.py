@@ -17,9 +17,10 @@ import torch
 from onnx import inliner
 from torch.export import Dim, ExportedProgram
 
-from exporter.core.base.artefact import Artefact, output_names
+from exporter.core.base.artefact import Artefact
 from exporter.core.base.errors import ModelError
 from exporter.core.base.large_onnx import MOST_INSIDE, weights_apart
+from exporter.core.base.outputs import output_names
 from exporter.core.base.targets import Target
 from exporter.core.base.tensor_names import IMAGES, Array
 from exporter.core.base.vocabulary import InputKind

@@ -10,7 +10,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
-from exporter.core.base.artefact import output_names
+from exporter.core.base.outputs import output_names
 from exporter.core.base.records import Schedule
 from exporter.core.base.tensor_names import LOGITS
 from exporter.core.base.vocabulary import Layout
@@ -128,7 +128,7 @@ class PrunedViT(nn.Module):
         return schedule_macs(self.vit.spec, self.schedule)
 
     def forward(self, images: Float[Tensor, "b c h w"]) -> Tensor | tuple[Tensor, ...]:
-        """What the pruned model gives: one tensor, or several in the order of `core.base.artefact.output_names`."""
+        """What the pruned model gives: one tensor, or several in the order of `core.base.outputs.output_names`."""
         return _one_or_all(self._run(images))
 
     def forward_watched(

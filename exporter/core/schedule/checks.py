@@ -83,7 +83,7 @@ def check_fits(schedule: Schedule, spec: ModelSpec) -> None:
 
 
 def check_inter(schedule: Schedule, inter_sha256: str) -> None:
-    """Raise ScheduleError unless inter-layer scores of this hash are those that a schedule was made with, if any."""
+    """Raise ScheduleError unless a schedule was made with the inter-layer scores of this hash, or with none."""
     if schedule.inter_sha256 not in ("", inter_sha256):
         got = f"inter-layer scores {inter_sha256[:12]}"
         expected = f"{schedule.inter_sha256[:12]}, which it was made with"

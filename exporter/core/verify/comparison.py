@@ -12,8 +12,9 @@ from types import MappingProxyType
 
 import numpy as np
 
-from exporter.core.base.artefact import Artefact, tensors_of
+from exporter.core.base.artefact import Artefact
 from exporter.core.base.errors import ParityError
+from exporter.core.base.outputs import tensors_of
 from exporter.core.base.records import Output
 from exporter.core.base.tensor_names import (
     IMAGES,

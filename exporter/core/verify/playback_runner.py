@@ -5,8 +5,8 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 
-from exporter.core.base.artefact import output_shapes, tensors_of
 from exporter.core.base.errors import ParityError
+from exporter.core.base.outputs import output_shapes, tensors_of
 from exporter.core.base.records import ModelSpec, Output, Schedule
 from exporter.core.base.tensor_names import (
     IMAGES,

@@ -8,7 +8,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from exporter.core.base.artefact import to_grid
+from exporter.core.base.outputs import to_grid
 
 
 @given(st.integers(0, 2**32 - 1), st.integers(1, 9), st.booleans())
