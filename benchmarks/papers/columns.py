@@ -60,7 +60,7 @@ def accuracy(row: Prepared) -> Numbers:
         _unseen,
         classes=None if classes is None else np.array(sorted(source.class_names)),
     )
-    measured = answers.found[0].accuracy
+    measured = answers.predictions[0].accuracy
     return {"top-1": 100 * measured.top1, "top-5": 100 * measured.top5}
 
 

@@ -38,7 +38,6 @@ from exporter.measure.class_order import class_order
 from exporter.measure.likeness import (
     Agreement,
     Deviations,
-    Embeddings,
     compare_vectors,
 )
 from exporter.measure.loss import PairResult, compare_predictions
@@ -135,19 +134,17 @@ def evaluate_models(
 
 def _evaluation(
     models: Sequence[EvalModel],
-    answers: Answers[Predictions] | Answers[Embeddings],
+    answers: Answers,
     settings: EvalSettings,
     *,
+    accuracies: Sequence[Accuracy | None],
     pair: PairResult | None = None,
     scored_classes: int = 0,
     **likeness: Any,
 ) -> Evaluation:
     """Return what models are by name, with how they compare."""
     results = {}
-    for model, found in zip(models, answers.found, strict=True):
-        accuracy = None
-        if isinstance(found, Predictions) and found.labelled:
-            accuracy = found.accuracy
+    for model, accuracy in zip(models, accuracies, strict=True):
         batch = model.per_run(settings.batch)
         results[model.name] = ModelResult(
             model.source, model.runtime.name, batch, accuracy
@@ -212,21 +209,30 @@ def _with_classes(
         )
     pair, differing = _compared(models, answers, source.class_names)
     scored = classes if subset is None else len(subset)
+    accuracies = [
+        predictions.accuracy if predictions.labelled else None
+        for predictions in answers.predictions
+    ]
     evaluation = _evaluation(
-        models, answers, settings, pair=pair, scored_classes=scored
+        models,
+        answers,
+        settings,
+        accuracies=accuracies,
+        pair=pair,
+        scored_classes=scored,
     )
     return evaluation, differing
 
 
 def _compared(
     models: Sequence[EvalModel],
-    answers: Answers[Predictions],
+    answers: Answers,
     class_names: Mapping[int, str],
 ) -> tuple[PairResult | None, tuple[Disagreement, ...]]:
     """Return how two models compare, and the images on which they disagree; nothing of one model."""
     if len(models) < 2:
         return None, ()
-    first, second = answers.found
+    first, second = answers.predictions
     names = [model.name for model in models]
     pair = compare_predictions(first, second, names=names, class_names=class_names)
     return pair, disagreements(first, second, images=answers.names)
@@ -251,10 +257,12 @@ def _without_classes(
     names = [output.name for output in outputs]
     with stages.stage("images") as advance:
         answers = embed_models(models, names, source, settings.batch, advance)
-    first, second = answers.found
+    first, second = answers.arrays
     names_of_classes = models[0].spec.class_names
-    likeness = compare_vectors(first, second, outputs[0], names_of_classes)
-    return _evaluation(models, answers, settings, **likeness)
+    likeness = compare_vectors(
+        first, second, answers.labels, outputs[0], names_of_classes
+    )
+    return _evaluation(models, answers, settings, accuracies=(None, None), **likeness)
 
 
 def _common_vectors(

@@ -51,7 +51,7 @@ class Exam:
         with self.stages.stage(stage) as advance:
             answers = predict_models(models, self.source, BATCH, advance)
         self.skipped |= answers.skipped
-        return answers.found
+        return answers.predictions
 
     def warn_of(self, trained: ImageFolder) -> None:
         """Log one line where images to measure on are trained on too."""
@@ -102,7 +102,7 @@ def score_on(images: ImageFolder, skipped: dict[str, str]) -> Score | None:
         student = reference_model(model, "held out")
         answers = predict_models([student], images, BATCH, lambda *_: None)
         skipped.update(answers.skipped)
-        return answers.found[0].accuracy.top1_hits
+        return answers.predictions[0].accuracy.top1_hits
 
     return score if images.files else None
 

@@ -1,8 +1,9 @@
 """Models that are ready to run, and what several of them predict or embed over images in one pass."""
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, fields
-from typing import TYPE_CHECKING, Generic, TypeVar
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -12,20 +13,17 @@ from exporter.core.base.machine import environment
 from exporter.core.base.progress import Advance
 from exporter.core.base.records import ModelSpec
 from exporter.core.base.targets import PYTORCH, Runtime
-from exporter.core.base.tensor_names import Array
+from exporter.core.base.tensor_names import LOGITS, Array
 from exporter.core.base.vocabulary import InputKind
 from exporter.core.verify.runner import PartRunner, Runner
 from exporter.data.batches import View, batches_of
 from exporter.data.images import ImageFolder
 from exporter.engines.choice import RunSettings, runner_for, runtime_for
-from exporter.measure.accuracy import Batches, Predictions, answer_each, predict_each
-from exporter.measure.likeness import Embeddings
+from exporter.measure.accuracy import Predictions, answer_each, best_classes
 from exporter.processes import Processes, processes
 
 if TYPE_CHECKING:
     from exporter.core.prune.pruned_vit import PrunedViT
-
-FoundT = TypeVar("FoundT", Predictions, Embeddings)
 
 
 @dataclass(frozen=True, eq=False)
@@ -95,12 +93,22 @@ def reference_model(
 
 
 @dataclass(frozen=True, eq=False)
-class Answers(Generic[FoundT]):
-    """What was found of each model for the images `names`, in order; `skipped` says why an image was left out."""
+class Answers:
+    """What each model answers for the images `names`, in order: an array [images, …].
 
-    found: tuple[FoundT, ...]
+    `labels` [images] are the classes of the images, UNKNOWN where they are not known. `skipped` says why an image
+    was left out.
+    """
+
+    arrays: tuple[Array, ...]
+    labels: Array
     names: tuple[str, ...]
     skipped: dict[str, str]
+
+    @property
+    def predictions(self) -> tuple[Predictions, ...]:
+        """The predicted classes, where these are the answers."""
+        return tuple(Predictions(best, self.labels) for best in self.arrays)
 
 
 def predict_models(
@@ -111,8 +119,10 @@ def predict_models(
     *,
     classes: Array | None = None,
     crew: Processes | None = None,
-) -> Answers[Predictions]:
-    """Run models over the images once; every process runs whole batches of its own and returns all answers.
+) -> Answers:
+    """Run models over the images once, and return the `predictions` of each.
+
+    Every process runs whole batches of its own, and returns all answers.
 
     Args:
         models: At least one.
@@ -125,15 +135,9 @@ def predict_models(
     Raises:
         ImageError: No image can be read.
     """
-
-    def predicted(batches: Batches) -> tuple[Predictions, ...]:
-        size = _filled(models, source, batch)
-        return predict_each(
-            [model.answering for model in models], batches, classes=classes, size=size
-        )
-
+    outputs, best = [LOGITS] * len(models), partial(best_classes, classes=classes)
     return _answered(
-        models, predicted, source, advance, batch=batch, crew=crew or processes()
+        models, outputs, best, source, advance, batch=batch, crew=crew or processes()
     )
 
 
@@ -145,22 +149,17 @@ def embed_models(
     advance: Advance,
     *,
     crew: Processes | None = None,
-) -> Answers[Embeddings]:
-    """Run models over the images once, and return the vectors of an output of each.
+) -> Answers:
+    """Run models over the images once, and return the vectors of an output of each, in float32.
 
     The arguments, the sharing among processes and the errors are those of `predict_models`.
     """
 
-    def embedded(batches: Batches) -> tuple[Embeddings, ...]:
-        runners = [model.answering for model in models]
-        size = _filled(models, source, batch)
-        arrays, labels = answer_each(
-            runners, batches, outputs, lambda values: values, size=size
-        )
-        return tuple(Embeddings(values.astype(np.float32), labels) for values in arrays)
+    def vectors(values: Array) -> Array:
+        return values.astype(np.float32)
 
     return _answered(
-        models, embedded, source, advance, batch=batch, crew=crew or processes()
+        models, outputs, vectors, source, advance, batch=batch, crew=crew or processes()
     )
 
 
@@ -172,14 +171,15 @@ def _filled(models: Sequence[EvalModel], source: ImageFolder, batch: int) -> int
 
 def _answered(
     models: Sequence[EvalModel],
-    run: Callable[[Batches], tuple[FoundT, ...]],
+    outputs: Sequence[str],
+    row_of: Callable[[Array], Array],
     source: ImageFolder,
     advance: Advance,
     *,
     batch: int,
     crew: Processes,
-) -> Answers[FoundT]:
-    """Pass the images of this process to the models, and join what all processes found."""
+) -> Answers:
+    """Pass the images of this process to the models, and join the answers of all processes."""
     names, skipped = list[str](), dict[str, str]()
     views, workers = [model.view for model in models], environment().usable_cpus
 
@@ -194,8 +194,12 @@ def _answered(
             done = (len(names) + len(skipped)) * crew.count
             advance(done, len(source.files))
 
-    results = run(feeds())
-    parts = crew.gathered(Answers(results, tuple(names), skipped))
+    runners, size = (
+        [model.answering for model in models],
+        _filled(models, source, batch),
+    )
+    arrays, labels = answer_each(runners, feeds(), outputs, row_of, size=size)
+    parts = crew.gathered(Answers(arrays, labels, tuple(names), skipped))
     if not any(part.names for part in parts):
         raise ImageError(
             models[0].runner.name, "no image", "at least one that can be read"
@@ -203,17 +207,15 @@ def _answered(
     return _joined(parts)
 
 
-def _joined(parts: Sequence[Answers[FoundT]]) -> Answers[FoundT]:
+def _joined(parts: Sequence[Answers]) -> Answers:
     """Put the answers of all processes one after the other; there is one."""
-
-    def joined(*shares: FoundT) -> FoundT:
-        kind, columns = type(shares[0]), []
-        for field in fields(kind):
-            arrays = [getattr(share, field.name) for share in shares]
-            columns.append(np.concatenate(arrays))
-        return kind(*columns)
-
-    names = tuple(name for part in parts for name in part.names)
-    results = map(joined, *(part.found for part in parts if part.names))
-    skipped = {name: reason for part in parts for name, reason in part.skipped.items()}
-    return Answers(tuple(results), names, skipped)
+    filled = [part for part in parts if part.names]
+    by_model = zip(*(part.arrays for part in filled), strict=True)
+    return Answers(
+        arrays=tuple(np.concatenate(shares) for shares in by_model),
+        labels=np.concatenate([part.labels for part in filled]),
+        names=tuple(name for part in parts for name in part.names),
+        skipped={
+            name: reason for part in parts for name, reason in part.skipped.items()
+        },
+    )

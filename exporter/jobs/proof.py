@@ -222,7 +222,7 @@ def _with_classes(
     stage = "accuracy" if folder.labelled else "agreement of classes"
     with dense.network.stages.stage(stage) as advance:
         answers = predict_models(models, folder, BATCH, advance, crew=ALONE)
-    unpruned, *pruned = answers.found
+    unpruned, *pruned = answers.predictions
     if unpruned.labelled:
         _warn_of_guesses(unpruned.accuracy, dense.network.vit.spec.num_classes, folder)
     original = pruned.pop() if len(pruned) > len(reports) else None
@@ -279,10 +279,12 @@ def _with_vectors(
         names = [output.name] * len(models)
         with dense.network.stages.stage(f"agreement of {output.name}") as advance:
             answers = embed_models(models, names, folder, BATCH, advance, crew=ALONE)
-        unpruned, *pruned = answers.found
+        unpruned, *pruned = answers.arrays
         agreeing = []
         for report, vectors in zip(reports, pruned, strict=True):
-            likeness = compare_vectors(unpruned, vectors, output, report.class_names)
+            likeness = compare_vectors(
+                unpruned, vectors, answers.labels, output, report.class_names
+            )
             skipped = report.skipped | answers.skipped
             agreeing.append(replace(report, **likeness, skipped=skipped))
         reports = agreeing

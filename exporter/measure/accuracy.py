@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import partial
 from typing import TypeAlias
 
 import numpy as np
@@ -139,6 +140,13 @@ class Predictions:
         )
 
 
+def best_classes(logits: Array, classes: Array | None = None) -> Array:
+    """Return the best classes by logits, [images, up to 5], the best first; of `classes` alone, ascending, if given."""
+    if classes is None:
+        return top_classes(logits, 5)
+    return np.asarray(classes[top_classes(logits[:, classes], 5)])
+
+
 def predict_each(
     runners: Sequence[Runner],
     batches: Batches,
@@ -151,13 +159,6 @@ def predict_each(
     Runners return `logits`, of which only those of `classes`, ascending, are compared, if given; labels may be
     UNKNOWN. The other arguments and errors are those of `answer_each`.
     """
-
-    def best_of(logits: Array) -> Array:
-        if classes is None:
-            return top_classes(logits, 5)
-        return np.asarray(classes[top_classes(logits[:, classes], 5)])
-
-    best, true = answer_each(
-        runners, batches, [LOGITS] * len(runners), best_of, size=size
-    )
+    outputs, best_of = [LOGITS] * len(runners), partial(best_classes, classes=classes)
+    best, true = answer_each(runners, batches, outputs, best_of, size=size)
     return tuple(Predictions(classes_of, true) for classes_of in best)

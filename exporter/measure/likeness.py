@@ -19,16 +19,6 @@ logger = logging.getLogger(__name__)
 
 # Rows of similarities that are in memory at a time.
 ROWS = 1024
-
-
-@dataclass(frozen=True, eq=False)
-class Embeddings:
-    """The embeddings of images, [images, channels] float32, in the order of the batches; and their labels."""
-
-    values: Array
-    labels: Array
-
-
 # The nearest images of which the common ones are counted.
 NEAREST = 10
 # An image whose embeddings have a lower cosine is likely to be taken for another.
@@ -157,29 +147,36 @@ def _value(name: str, first: Array, second: Array) -> Deviation:
     )
 
 
-def agreement_of(first: Embeddings, second: Embeddings) -> Agreement:
+def agreement_of(first: Array, second: Array, labels: Array) -> Agreement:
     """Compare the embeddings of two models, usually the dense and the pruned one; equal ones go to the first image.
 
-    Both have the same images, at least one, in the same order. A low cosine is said in a warning: the mean hides
-    it.
+    Both are [images, channels], of the same images, at least one, whose classes are `labels`. A low cosine is said
+    in a warning: the mean hides it.
     """
-    ours, theirs = _directions(first.values), _directions(second.values)
+    ours, theirs = _directions(first), _directions(second)
     cosine = (ours * theirs).sum(axis=1)
     least = float(cosine.min())
     if least < NEAR:
         text = "embeddings of %d of %d images have a cosine below %g with the dense model's, the lowest %.4f"
         logger.warning(text, (cosine < NEAR).sum(), len(cosine), NEAR, least)
-    retrieval = _retrieval(ours, theirs, first.labels) if len(ours) > 1 else None
+    retrieval = _retrieval(ours, theirs, labels) if len(ours) > 1 else None
     return Agreement(len(ours), float(cosine.mean()), least, retrieval)
 
 
 def compare_vectors(
-    first: Embeddings, second: Embeddings, output: Output, names: Sequence[str] = ()
+    first: Array,
+    second: Array,
+    labels: Array,
+    output: Output,
+    names: Sequence[str] = (),
 ) -> dict[str, Any]:
-    """Compare an output without classes of two models: return its `agreement`, or of a head its `deviations`."""
+    """Compare an output without classes of two models: return its `agreement`, or of a head its `deviations`.
+
+    `labels` are the classes of the images, and `names` those of the numbers of a head.
+    """
     if output.kind == OutputKind.EMBEDDING:
-        return {"agreement": agreement_of(first, second)}
-    return {"deviations": deviations_of(first.values, second.values, output, names)}
+        return {"agreement": agreement_of(first, second, labels)}
+    return {"deviations": deviations_of(first, second, output, names)}
 
 
 def _retrieval(ours: Array, theirs: Array, labels: Array) -> Retrieval:

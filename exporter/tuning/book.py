@@ -165,7 +165,7 @@ def identity_of(variant: Variant) -> list[Any]:
 def predict(name: str, variant: Variant, images: ImageFolder) -> dict[str, Any]:
     """Return the class that a variant gives each image, as plain values."""
     answers = predict_models([variant.ready(name)], images, BATCH, lambda *_: None)
-    (predictions,) = answers.found
+    (predictions,) = answers.predictions
     classes = predictions.best[:, 0].tolist()
     labels = predictions.labels.tolist()
     return {"classes": classes, "labels": labels, "skipped": answers.skipped}

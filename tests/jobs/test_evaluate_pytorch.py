@@ -72,7 +72,7 @@ def test_every_runtime_gives_every_image_the_class_that_pytorch_gives_it() -> No
     held_out = list_images(digits() / "held_out", num_classes=vit.spec.num_classes)
     by_torch, *others = predict_models(
         models, sample(held_out, 48, seed=0), 16, lambda *_: None
-    ).found
+    ).predictions
     assert by_torch.accuracy.top1 > 0.8
     for found in others:
         np.testing.assert_array_equal(found.best[:, 0], by_torch.best[:, 0])

@@ -12,7 +12,6 @@ from exporter.core.base.targets import PYTORCH, RTX, TRT, Runtime
 from exporter.data.images import ImageFile, ImageFolder
 from exporter.jobs import predicting
 from exporter.jobs.predicting import Answers
-from exporter.measure.accuracy import Predictions
 from exporter.processes import Processes
 
 
@@ -30,10 +29,10 @@ class Division:
         read = [at for at in mine if at not in self.broken]
         best = np.array(read, np.int64).reshape(-1, 1) * 10
         skipped = {str(at): "torn" for at in mine if at in self.broken}
-        predictions = (Predictions(best, np.array(read, np.int64)),)
-        return Answers(predictions, tuple(map(str, read)), skipped)
+        labels = np.array(read, np.int64)
+        return Answers((best,), labels, tuple(map(str, read)), skipped)
 
-    def joined(self) -> Answers[Predictions]:
+    def joined(self) -> Answers:
         return predicting._joined([self.part(index) for index in range(self.count)])
 
 
@@ -42,7 +41,7 @@ class Division:
 def test_the_order_is_that_of_the_images(count: int, broken: set[int]) -> None:
     answers = Division(9, frozenset(broken), count).joined()
     expected = [at for at in range(9) if at not in broken]
-    (found,) = answers.found
+    (found,) = answers.predictions
     assert found.labels.tolist() == expected
     assert found.best[:, 0].tolist() == [10 * at for at in expected]
     assert answers.names == tuple(map(str, expected))

@@ -1,7 +1,5 @@
 """Embeddings against a plain loop, and at the ends of their ranges; labels and values number by number."""
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 from hypothesis import given
@@ -12,15 +10,16 @@ from exporter.core.base.records import Output, Pair
 from exporter.core.base.vocabulary import OutputKind
 from exporter.measure import likeness
 from exporter.measure.likeness import (
-    Embeddings,
+    Agreement,
     agreement_of,
     deviations_of,
 )
 from exporter.report import words
 
 
-def of(values: np.ndarray) -> Embeddings:
-    return Embeddings(values.astype(np.float32), np.zeros(len(values), np.int64))
+def compared(first: np.ndarray, second: np.ndarray) -> Agreement:
+    labels = np.zeros(len(first), np.int64)
+    return agreement_of(first.astype(np.float32), second.astype(np.float32), labels)
 
 
 def cosine(a: np.ndarray, b: np.ndarray) -> float:
@@ -32,7 +31,7 @@ def test_it_is_the_plain_loop(seed: int, images: int, noise: float) -> None:
     generator = np.random.default_rng(seed)
     first = generator.standard_normal((images, 5)).astype(np.float32)
     second = (first + noise * generator.standard_normal(first.shape)).astype(np.float32)
-    found = agreement_of(of(first), of(second))
+    found = compared(first, second)
     cosines = [cosine(a, b) for a, b in zip(first, second, strict=True)]
     assert found.embedding_cosine == pytest.approx(np.mean(cosines), abs=1e-5)
     assert found.embedding_cosine_least == pytest.approx(min(cosines), abs=1e-5)
@@ -67,7 +66,7 @@ def test_an_index_that_is_turned_as_a_whole_is_lost_only_to_queries_from_outside
     generator = np.random.default_rng(0)
     values = generator.standard_normal((40, 6))
     turn, _ = np.linalg.qr(generator.standard_normal((6, 6)))
-    retrieval = agreement_of(of(values), of(values @ turn)).retrieval
+    retrieval = compared(values, values @ turn).retrieval
     assert retrieval is not None
     assert retrieval.reindexed_at_1 == retrieval.reindexed_overlap == 1.0
     assert retrieval.dense_index_at_1 < 0.5
@@ -77,11 +76,9 @@ def test_precision_is_the_share_whose_nearest_image_has_their_label() -> None:
     first = np.array([[1.0, 0], [1, 0.1], [0, 1], [0.1, 1]])
     labels = np.array([0, 0, 1, 1])
     second = first[[0, 2, 1, 3]]
-    pair = [Embeddings(values.astype(np.float32), labels) for values in (first, second)]
-    retrieval = agreement_of(*pair).retrieval
+    retrieval = agreement_of(first, second, labels).retrieval
     assert retrieval is not None and retrieval.precision_at_1 == Pair(1.0, 0.0)
-    unknown = [replace(each, labels=np.array([0, 0, 1, -1])) for each in pair]
-    retrieval = agreement_of(*unknown).retrieval
+    retrieval = agreement_of(first, second, np.array([0, 0, 1, -1])).retrieval
     assert retrieval is not None and retrieval.precision_at_1 is None
 
 
@@ -90,10 +87,10 @@ def test_a_low_cosine_is_said_though_the_mean_is_high(
 ) -> None:
     first = np.eye(50)
     second = first.copy()
-    agreement_of(of(first), of(second))
+    compared(first, second)
     assert not caplog.messages
     second[3] = 2 * first[3] + 5 * first[4]
-    found = agreement_of(of(first), of(second))
+    found = compared(first, second)
     assert found.embedding_cosine > 0.98
     (line,) = caplog.messages
     assert (
@@ -104,27 +101,26 @@ def test_a_low_cosine_is_said_though_the_mean_is_high(
 
 def test_length_does_not_matter_and_an_embedding_of_zeros_agrees_with_nothing() -> None:
     values = np.array([[3.0, 1, 0], [1, 2, 0], [0, 1, 5]])
-    same = agreement_of(of(values), of(7 * values))
+    same = compared(values, 7 * values)
     assert same.embedding_cosine == pytest.approx(1)
     assert same.retrieval is not None and same.retrieval.reindexed_at_1 == 1
-    assert agreement_of(of(values), of(0 * values)).embedding_cosine == 0
+    assert compared(values, 0 * values).embedding_cosine == 0
 
 
 def test_one_image_has_no_neighbour() -> None:
-    found = agreement_of(of(np.ones((1, 3))), of(np.ones((1, 3))))
+    found = compared(np.ones((1, 3)), np.ones((1, 3)))
     assert (found.images, found.retrieval) == (1, None)
 
 
 def test_parts_of_the_queries_are_the_whole(monkeypatch: pytest.MonkeyPatch) -> None:
     generator = np.random.default_rng(0)
-    values = generator.standard_normal((24, 4))
-    first = of(values)
-    second = of(values + 0.5 * generator.standard_normal(values.shape))
-    whole = agreement_of(first, second)
+    first = generator.standard_normal((24, 4))
+    second = first + 0.5 * generator.standard_normal(first.shape)
+    whole = compared(first, second)
     # Neither all nor none, which a search that finds the image itself would give too.
     assert whole.retrieval is not None and 0.2 < whole.retrieval.dense_index_at_1 < 0.8
     monkeypatch.setattr(likeness, "ROWS", 2)
-    assert agreement_of(first, second) == whole
+    assert compared(first, second) == whole
 
 
 @given(st.integers(0, 2**32 - 1), st.integers(2, 30), st.floats(0.0, 2.0))
