@@ -141,7 +141,7 @@ def _assert_folder(afternoon: Afternoon, report: Any, out: Path) -> list[str]:
         _assert_pair(losses["pruned"], names, library, pruned)
     else:
         assert dense == library
-    assert tuple(report["class_names"]) == NAMES
+    assert tuple(report["model"]["class_names"]) == NAMES
     _assert_accuracy(report["accuracy"]["dense"], names, dense)
     _assert_accuracy(report["accuracy"]["pruned"], names, pruned)
     _assert_pair(report["pair"], names, dense, pruned)

@@ -70,7 +70,10 @@ def test_demo_compiles_the_bundled_model(tmp_path: Path) -> None:
     for method in ("matching", "tome", "star", "a-star"):
         report = report_of(tmp_path / method)
         assert all(each["passed"] for each in report["parity"].values())
-        assert (report["model"], report["schedule"]["method"]) == ("digits_vit", method)
+        assert (report["model"]["name"], report["schedule"]["method"]) == (
+            "digits_vit",
+            method,
+        )
         assert report["accuracy"]["dense"]["top1"] >= 0.95
         assert report["gmacs"]["pruned"] == pytest.approx(
             0.6 * report["gmacs"]["as_it_came"], rel=0.02
@@ -119,7 +122,10 @@ def test_compiling_a_hugging_face_model(photos: Path) -> None:
     run(f"{command.rstrip()} --rounds 0", photos)
     report = report_of(photos / "build/hf")
     assert all(each["passed"] for each in report["parity"].values())
-    assert (report["model"], report["schedule"]["method"]) == ("my-vit", "matching")
+    assert (report["model"]["name"], report["schedule"]["method"]) == (
+        "my-vit",
+        "matching",
+    )
     assert report["gmacs"]["pruned"] == pytest.approx(
         0.6 * report["gmacs"]["as_it_came"], rel=0.02
     )

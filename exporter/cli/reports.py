@@ -40,7 +40,7 @@ def print_reports(by_method: Mapping[Method, Report], out: Path) -> None:
     saved = f"{first.saved:.1%} of your model's multiply-adds saved"
     how = schedule_words(first.schedule, saved) if alone else first.target
     batch = f", batch {first.batch}" if first.speed else ""
-    print_table(f"{first.model}, {how}{batch}", ("", *columns), table)
+    print_table(f"{first.model.name}, {how}{batch}", ("", *columns), table)
     lines = list(_lines(reports))
     if alone:
         _print_use(first)
@@ -115,7 +115,7 @@ def _print_use(report: Report) -> None:
 def _lines(reports: Sequence[Report]) -> Iterator[str]:
     """Yield images and parity, and what fine-tuning recorded of the weights, the last one first."""
     first = reports[0]
-    images = f"images: {words.preprocessing(first.preprocessing)}, by {first.sources.preprocessing}"
+    images = f"images: {words.preprocessing(first.model.preprocessing)}, by {first.model.sources.preprocessing}"
     yield from wrap(images, 80, subsequent_indent="  ")
     for parity in (first.parity.dense, *(report.parity.pruned for report in reports)):
         yield explain(parity)[0]

@@ -164,7 +164,7 @@ def _report(
         useful, scoring = use.useful_macs, use.scoring_macs
     paths = {"dense": dense.file.path, "pruned": variant.file.path}
     return Report(
-        model=spec.name,
+        model=spec,
         target=target.name,
         schedule=variant.schedule,
         files={role: path.name for role, path in paths.items()},
@@ -175,15 +175,12 @@ def _report(
             "pruned": useful / 1e9,
             "scoring": scoring / 1e9,
         },
-        preprocessing=spec.preprocessing,
         parity=parity,
         hardware=environment(measuring.threads, installed=True),
         batch=measuring.batch,
         use=use,
         calibration=_calibrated_on(variant.calibration),
         refit=variant.gain,
-        class_names=spec.class_names,
-        sources=spec.sources,
     )
 
 
@@ -275,7 +272,8 @@ def _with_vectors(
     folder: ImageFolder,
 ) -> list[Report]:
     """Return the reports with how far the outputs without classes agree with the dense model's."""
-    for output in dense.network.vit.spec.vectors:
+    spec = dense.network.vit.spec
+    for output in spec.vectors:
         names = [output.name] * len(models)
         with dense.network.stages.stage(f"agreement of {output.name}") as advance:
             answers = embed_models(models, names, folder, BATCH, advance, crew=ALONE)
@@ -283,7 +281,7 @@ def _with_vectors(
         agreeing = []
         for report, vectors in zip(reports, pruned, strict=True):
             likeness = compare_vectors(
-                unpruned, vectors, answers.labels, output, report.class_names
+                unpruned, vectors, answers.labels, output, spec.class_names
             )
             skipped = report.skipped | answers.skipped
             agreeing.append(replace(report, **likeness, skipped=skipped))

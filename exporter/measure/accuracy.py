@@ -141,7 +141,7 @@ class Predictions:
 
 
 def best_classes(logits: Array, classes: Array | None = None) -> Array:
-    """Return the best classes by logits, [images, up to 5], the best first; of `classes` alone, ascending, if given."""
+    """Return the best classes by logits, [images, up to 5], the best first; of `classes` alone where given."""
     if classes is None:
         return top_classes(logits, 5)
     return np.asarray(classes[top_classes(logits[:, classes], 5)])

@@ -180,7 +180,7 @@ def save_page(
         pictures=list(
             zip(pictures, report.examples or [None] * len(pictures), strict=True)
         ),
-        chart=None if trade_off is None else chart_of(trade_off, report.model),
+        chart=None if trade_off is None else chart_of(trade_off, report.model.name),
         trade_off=trade_off,
         script=serving_script(artefact, report.files["pruned"]),
         wilson=wilson,
@@ -216,7 +216,7 @@ def save_comparison(methods: Mapping[str, Shown], path: Path, page: str) -> None
         passed=all(report.passed for report in reports),
         pictures=list(zip(*columns, strict=True)),
         explained=explained,
-        chart=None if trade_off is None else chart_of(trade_off, reports[0].model),
+        chart=None if trade_off is None else chart_of(trade_off, reports[0].model.name),
         page=page,
     )
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from exporter.core.base.machine import Hardware
-from exporter.core.base.records import Gain, Pair, Preprocessing, Schedule, Sources
+from exporter.core.base.records import Gain, ModelSpec, Pair, Schedule
 from exporter.core.base.tensor_names import Array
 from exporter.core.schedule.macs import PatchUse
 from exporter.core.verify.record import ParityReport
@@ -19,7 +19,7 @@ from exporter.measure.likeness import Agreement, Deviations
 from exporter.measure.loss import PairResult, Tuned
 
 # Of `report.json` (docs/command-line.md).
-VERSION = 3
+VERSION = 4
 # Images on the page.
 SHOWN = 12
 
@@ -115,7 +115,7 @@ class Report:
     the settings. `pair` compares the classes of both models; `fp32_losses` are those of both against the model in
     fp32, in PyTorch, whose accuracy is `fp32_accuracy`: None where the target computes in fp32, since its dense
     model is that one, to rounding. `examples` are the images that the
-    page shows, with the model's `class_names`. `file_bytes` are the sizes of `files`.
+    page shows. `file_bytes` are the sizes of `files`.
 
     `gmacs` are multiply-adds per image in units of 10⁹: of the `dense` and the `pruned` model without what nobody
     reads in the last layer (`ModelSpec.lone_layer`), of the dense one `as_it_came` with it, as papers count, and
@@ -132,13 +132,12 @@ class Report:
     the same inputs then give the same report.
     """
 
-    model: str
+    model: ModelSpec
     target: str
     schedule: Schedule
     files: dict[str, str]
     file_bytes: dict[str, int]
     gmacs: dict[str, float]
-    preprocessing: Preprocessing
     parity: Pair[ParityReport]
     hardware: Hardware
     batch: int
@@ -152,8 +151,6 @@ class Report:
     use: PatchUse | None = None
     calibration: CalibratedOn | None = None
     examples: tuple[Example, ...] = ()
-    class_names: tuple[str, ...] = ()
-    sources: Sources = field(default_factory=Sources)
     measured_on: str = "images"
     skipped: dict[str, str] = field(default_factory=dict)
     searched: TradeOff | None = None
@@ -214,7 +211,8 @@ class Report:
         """Return the name of a class; its index where it has none, "" for None."""
         if index is None:
             return ""
-        return self.class_names[index] if self.class_names else str(index)
+        names = self.model.class_names
+        return names[index] if names else str(index)
 
     def __repr__(self) -> str:
         at = self.speed
@@ -224,4 +222,4 @@ class Report:
         gmacs = "{dense:.3f} → {pruned:.3f} GMACs".format(**self.gmacs)
         result = "passed" if self.passed else "FAILED"
         how = f"{self.schedule.method}, {self.target}"
-        return f"<Report {self.model}, {how}: {gmacs}{faster}, parity {result}>"
+        return f"<Report {self.model.name}, {how}: {gmacs}{faster}, parity {result}>"

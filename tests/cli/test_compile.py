@@ -58,7 +58,7 @@ def test_it_leaves_a_folder_that_proves_itself(
     assert at["mac_ratio"] == pytest.approx(
         report["gmacs"]["dense"] / report["gmacs"]["pruned"]
     )
-    assert (report["model"], report["batch"]) == ("vit_tiny_patch16_224", 2)
+    assert (report["model"]["name"], report["batch"]) == ("vit_tiny_patch16_224", 2)
     assert (report["schedule"]["method"], report["schedule"]["rho"]) == ("star", 0.5)
     libraries = {"torch", "timm", "onnx", "onnxruntime"}
     assert libraries <= set(report["hardware"]["versions"])

@@ -73,14 +73,14 @@ def test_a_model_without_class_names_gets_those_of_the_images(
         images=image_folder, rho=0.5, scorer="intra", rounds=0, threads=1
     )
     report = compile_model(recipe, tmp_path / "out", vit)
-    assert report.class_names == names and vit.spec.class_names == ()
+    assert report.model.class_names == names and vit.spec.class_names == ()
     for name in report.files.values():
         assert read_lowered(tmp_path / "out" / name).spec.class_names == names
     decided = (
         "the order of the folders decides, 'class_0' is class 0, 'class_1' is class 1"
     )
     assert f"{image_folder}: the model has no class names: {decided}" in caplog.text
-    assert report.sources.class_names == "the classes of the images"
+    assert report.model.sources.class_names == "the classes of the images"
 
 
 @pytest.mark.ort
@@ -97,7 +97,7 @@ def test_class_names_reach_the_deployment_machine(
         images=image_folder, rho=0.5, scorer="intra", rounds=0, threads=1
     )
     report = compile_model(recipe, tmp_path / "out", tiny_vit)
-    assert report.class_names == names and report.accuracy is not None
+    assert report.model.class_names == names and report.accuracy is not None
     assert f"{image_folder}: images of 2 of the model's 7 classes" in caplog.text
     assert json.loads((tmp_path / "out/model.json").read_text())["class_names"] == list(
         names

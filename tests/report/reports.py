@@ -19,13 +19,12 @@ def small_report() -> Report:
     """Without labels and times."""
     parity = compared(pruned_family(), images(2))
     return Report(
-        model="<vit>",
+        model=replace(artefacts().pruned.spec, name="<vit>"),
         target="onnxruntime-fp32",
         schedule=artefacts().pruned.schedule,
         files={"dense": "d.onnx", "pruned": "p.onnx"},
         file_bytes={"dense": 22_000_000, "pruned": 22_100_000},
         gmacs={"dense": 4.0, "pruned": 3.0, "scoring": 0.5, "as_it_came": 4.25},
-        preprocessing=artefacts().pruned.spec.preprocessing,
         parity=Pair(parity, parity),
         hardware=environment(),
         batch=8,
@@ -49,8 +48,11 @@ def full_report() -> Report:
         )
         for each in (1, 4, 8)
     )
+    report = small_report()
+    names = ("cat", "dog", "a very long name of a class")
     return replace(
-        small_report(),
+        report,
+        model=replace(report.model, class_names=names),
         accuracy=Pair(
             *(
                 Accuracy.of(top1_hits=hits, top5_hits=100, images=100)
@@ -63,7 +65,6 @@ def full_report() -> Report:
             Example("cat/<1>.png", 0, dense=0, pruned=2),
             Example("dog/2.png", 1, dense=1, pruned=1),
         ),
-        class_names=("cat", "dog", "a very long name of a class"),
         searched=trade_off(),
     )
 

@@ -336,9 +336,9 @@ def test_the_page_says_what_the_model_was_made_from(tmp_path: Path) -> None:
     assert '<td>more_batches</td><td class="name">1, 4</td>' in page
     assert (
         artefact.weights_sha256 in page
-        and words.preprocessing(report.preprocessing) in page
+        and words.preprocessing(report.model.preprocessing) in page
     )
-    assert words.preprocessing(report.preprocessing).endswith(
+    assert words.preprocessing(report.model.preprocessing).endswith(
         "mean 0.5 0.5 0.5, std 0.5 0.5 0.5"
     )
 
