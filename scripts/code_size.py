@@ -57,7 +57,7 @@ CHECKS = ("check", "require", "refuse", "needed")
 PATH = (
     *("cli/compile", "cli/flags", "cli/parser", "cli/setting_flags"),
     *("jobs/recipe", "jobs/checks", "jobs/network", "jobs/opened", "jobs/variant"),
-    *("jobs/compile", "jobs/steps", "jobs/predicting", "jobs/proof", "report/record"),
+    *("jobs/compile", "jobs/predicting", "jobs/proof", "report/record"),
     *("core/compiler", "core/base/artefact", "serve/export_folder"),
 )
 

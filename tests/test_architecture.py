@@ -78,8 +78,8 @@ INNER_ORDER = {
     ),
     "jobs": (
         ("recipe",),
-        ("steps", "inspect"),
         ("network", "predicting"),
+        ("steps", "inspect"),
         ("eval_models",),
         ("evaluate",),
         ("checks",),
@@ -160,7 +160,7 @@ def test_no_import_leaves_the_core() -> None:
 def test_there_is_one_way_to_compile() -> None:
     """Rooms around the core take the steps that make a model from the compiler's page, and no others."""
     homes = ("exporter.core.lower.pipeline", "exporter.core.verify.reference")
-    names = ("lower", "lower_each", "check", "check_with")
+    names = ("lower", "lower_each", "check", "check_recorded")
     steps = {f"{home}.{name}" for home in homes for name in names}
     assert len(steps & imports_of(ROOT / "core/compiler.py")) == len(names)
     for path in MODULES:

@@ -17,10 +17,18 @@ from exporter.core.schedule.checks import check_inter
 from exporter.core.schedule.plan import Cost, Scores, keep_everything, schedule_of
 from exporter.core.schedule.policy import Policy
 from exporter.core.verify.record import ParityReport
-from exporter.core.verify.reference import check, check_with
+from exporter.core.verify.reference import check, check_recorded
 from exporter.core.vit.protocol import PrunableViT
 
-__all__ = ["check", "check_with", "compile_vit", "lower", "lower_each", "plan", "prune"]
+__all__ = [
+    "check",
+    "check_recorded",
+    "compile_vit",
+    "lower",
+    "lower_each",
+    "plan",
+    "prune",
+]
 
 
 @dataclass(frozen=True, eq=False)

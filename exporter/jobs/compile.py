@@ -24,7 +24,6 @@ from exporter.data.batches import noise
 from exporter.data.images import ImageFolder
 from exporter.engines.settings import BuildSettings
 from exporter.engines.trtexec import SCRIPT, save_script
-from exporter.jobs import steps
 from exporter.jobs.checks import check_compile, recipes_of
 from exporter.jobs.network import Network
 from exporter.jobs.opened import (
@@ -36,11 +35,12 @@ from exporter.jobs.opened import (
 )
 from exporter.jobs.proof import pictures_of, prove, references_of
 from exporter.jobs.recipe import Recipe
-from exporter.jobs.steps import OwnModel
 from exporter.jobs.variant import Variant
 from exporter.measure.benchmark import TradeOff
+from exporter.measure.class_order import with_class_names
 from exporter.measure.loss import Tuned
 from exporter.models.identity import read_record
+from exporter.models.own_vit import OwnModel
 from exporter.report.folder_words import readme
 from exporter.report.page import Shown, save_comparison, save_page
 from exporter.report.record import Report
@@ -198,7 +198,7 @@ def dry_compile(recipe: Recipe, out: PathLike) -> DryRun:
 
 def _with_class_names(network: Network, folder: ImageFolder | None) -> Network:
     """Return the network; if it has no names of its classes, with those of the images."""
-    vit = steps.with_class_names(network.full, folder)
+    vit = with_class_names(network.full, folder)
     return network if vit is network.full else replace(network, model=vit)
 
 

@@ -32,9 +32,8 @@ from exporter.depth.surgery import apply_plan
 from exporter.jobs.checks import check_training_images
 from exporter.jobs.eval_models import torch_models
 from exporter.jobs.exam import Exam, train_images, with_progress
-from exporter.jobs.network import TRAIN_IMAGES, Network
+from exporter.jobs.network import TRAIN_IMAGES, Network, loaded
 from exporter.jobs.recipe import needed
-from exporter.jobs.steps import loaded
 from exporter.models.identity import save_weights, weights_file
 from exporter.models.networks import identity_of
 from exporter.models.request import ModelRequest

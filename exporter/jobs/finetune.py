@@ -21,7 +21,6 @@ from exporter.core.vit.protocol import PrunableViT
 from exporter.data.images import ImageFolder, listing_sha256
 from exporter.data.source import images_at
 from exporter.depth.checkpoint import DEPTH, read_depth
-from exporter.jobs import steps
 from exporter.jobs.checks import check_finetune
 from exporter.jobs.exam import (
     Exam,
@@ -30,13 +29,12 @@ from exporter.jobs.exam import (
     train_images,
     with_progress,
 )
-from exporter.jobs.network import TRAIN_IMAGES, Network
+from exporter.jobs.network import TRAIN_IMAGES, Network, loaded
 from exporter.jobs.opened import DryRun, dry_run, open_recipe
 from exporter.jobs.recipe import Recipe, needed
-from exporter.jobs.steps import OwnModel, loaded
 from exporter.jobs.variant import Variant
 from exporter.measure.accuracy import Accuracy, Predictions
-from exporter.measure.class_order import class_order
+from exporter.measure.class_order import class_order, with_class_names
 from exporter.measure.loss import (
     PairResult,
     Recovery,
@@ -46,6 +44,7 @@ from exporter.measure.loss import (
 )
 from exporter.models.identity import Identity, read_record, save_weights
 from exporter.models.networks import identity_of
+from exporter.models.own_vit import OwnModel
 from exporter.models.registry import check_trainable, trainable
 from exporter.models.request import ModelRequest
 from exporter.processes import processes
@@ -207,7 +206,7 @@ def _prepared(
     check_finetune(network, policy, settings.batch_size, out)
     models = models_of(network, teacher)
     images = train_images(network, settings.max_train_images)
-    student = steps.with_class_names(models.student, images)
+    student = with_class_names(models.student, images)
     identity = models.identity and replace(
         models.identity, class_names=student.spec.class_names
     )

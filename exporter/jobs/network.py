@@ -33,6 +33,8 @@ from exporter.jobs.recipe import Measuring, Recipe, needed
 from exporter.measure.settings import BATCH
 from exporter.models.checkpoint import check_weights, recorded_name
 from exporter.models.identity import read_identity
+from exporter.models.request import ModelRequest
+from exporter.processes import processes
 from exporter.training.pruned_checkpoint import read_pruning
 
 if TYPE_CHECKING:
@@ -40,7 +42,7 @@ if TYPE_CHECKING:
 
     from exporter.core.prune.divergence import Judges
     from exporter.core.vit.protocol import PrunableViT
-    from exporter.jobs.steps import OwnModel
+    from exporter.models.own_vit import OwnModel
 
 A_FOLDER = "a folder of images"
 TRAIN_IMAGES = "labelled images to train on"
@@ -140,7 +142,6 @@ class Network:
     def full(self) -> "PrunableViT":
         """The model with all its layers and its own outputs."""
         from exporter.core.vit.protocol import PrunableViT  # noqa: PLC0415
-        from exporter.jobs.steps import loaded  # noqa: PLC0415
 
         is_ready = isinstance(self.model, PrunableViT)
         with nullcontext() if is_ready else self.stages.stage("model"):
@@ -308,6 +309,16 @@ class Network:
             raise ImageError(f"refit on {folder.root}", got, expected)
         pixels = self.pixels(folder, count, InputKind.FLOAT32)
         return torch.from_numpy(pixels).split(BATCH)
+
+
+def loaded(request: ModelRequest, model: "OwnModel | None" = None) -> "PrunableViT":
+    """Load the requested ViT, or put the given one behind its adapter."""
+    from exporter.depth.checkpoint import load_vit  # noqa: PLC0415
+    from exporter.models.own_vit import own_vit  # noqa: PLC0415
+
+    if model is not None:
+        return own_vit(model, request)
+    return load_vit(request, processes().device or request.device)
 
 
 def needs_of(policy: Policy | None, target: Target | None) -> frozenset[Need]:

@@ -13,8 +13,8 @@ from exporter.core.schedule.macs import dense_macs, schedule_macs
 from exporter.core.schedule.policy import Need
 from exporter.jobs.network import Network
 from exporter.jobs.recipe import Recipe
-from exporter.jobs.steps import OwnModel
 from exporter.jobs.variant import Variant
+from exporter.models.own_vit import OwnModel
 from exporter.models.registry import check_device
 
 logger = logging.getLogger(__name__)

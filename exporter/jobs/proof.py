@@ -18,7 +18,7 @@ from exporter.core.base.tensor_names import IMAGES, Array, keep_layers
 from exporter.core.base.vocabulary import InputKind
 from exporter.core.prune.ops.curve import order_of
 from exporter.core.schedule.macs import PatchUse, dense_macs, patch_use
-from exporter.core.verify.playback_runner import PlaybackRunner, dense_name
+from exporter.core.verify.playback_runner import dense_name
 from exporter.core.verify.record import ParityReport
 from exporter.core.verify.reference import (
     answers_of,
@@ -31,7 +31,6 @@ from exporter.core.vit.spec import as_it_came
 from exporter.data.batches import first_images
 from exporter.data.class_map import MAP_HINT
 from exporter.data.images import ImageFolder
-from exporter.jobs import steps
 from exporter.jobs.predicting import EvalModel, embed_models, predict_models
 from exporter.jobs.variant import Variant
 from exporter.measure.accuracy import Accuracy
@@ -196,14 +195,8 @@ def _calibrated_on(calibration: Calibration | None) -> CalibratedOn | None:
 def _parity(
     model: EvalModel, variant: Variant, reference: dict[str, Array]
 ) -> ParityReport:
-    is_dense = not variant.file.prunes
-    playback = PlaybackRunner(
-        reference, variant.pruned.vit.spec.outputs, dense=is_dense
-    )
     lowered, threads = load_whole(variant.file.path), variant.network.measuring.threads
-    return compiler.check_with(
-        playback, model.runner, lowered, reference[IMAGES], threads=threads
-    )
+    return compiler.check_recorded(reference, model.runner, lowered, threads=threads)
 
 
 def _with_classes(
@@ -302,7 +295,8 @@ def _as_it_came(dense: Variant, scratch: Path) -> dict[str, Runner]:
         rows = [row for row in TARGETS.values() if row.runtime == target.runtime]
         fp32 = next(row for row in rows if not row.reduced)
     path = scratch / fp32.file_name(spec.name, AS_IT_CAME)
-    model = steps.dense(as_it_came(dense.pruned.vit))
+    vit = as_it_came(dense.pruned.vit)
+    model = compiler.prune(vit, compiler.plan(vit, None))
     save_onnx(compiler.lower(model, fp32, dense.file.input_kind), path)
     return {AS_IT_CAME: runner_here(path, fp32, dense.network.measuring.threads)}
 

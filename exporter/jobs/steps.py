@@ -5,7 +5,6 @@ Each takes the model first, then what is done with it. Where images belong, a fo
 
 import os
 from collections.abc import Iterable, Mapping
-from copy import copy
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeAlias, overload
@@ -41,22 +40,17 @@ from exporter.data.batches import draw_images
 from exporter.data.images import ImageFolder
 from exporter.data.pixels import check_normalised, images_in
 from exporter.data.source import images_at
-from exporter.depth.checkpoint import load_vit
 from exporter.engines.choice import RunSettings
+from exporter.jobs.network import loaded
 from exporter.jobs.recipe import Lowering, check_no_refit
 from exporter.measure.batch_sweep import BenchSettings
-from exporter.measure.class_order import names_on
 from exporter.measure.settings import BATCH
 from exporter.models.own_module import checked
-from exporter.models.own_vit import own_vit
+from exporter.models.own_vit import OwnModel
 from exporter.models.pruned_module import pruned_by, pruned_module, unpruned
 from exporter.models.request import ModelRequest
-from exporter.processes import processes
 from exporter.serve.bench import Bench
 from exporter.serve.bench import bench as bench_pair
-
-# A model of the caller's.
-OwnModel: TypeAlias = PrunableViT | nn.Module
 
 # A folder; an array [n, 3, height, width]; or a loader of such batches (`exporter.data.pixels.images_in`).
 AnyImages: TypeAlias = PathLike | Array | Iterable[Any]
@@ -94,13 +88,6 @@ def load_model(
     if isinstance(model, str | os.PathLike):
         model = ModelRequest(os.fspath(model), device=device)
     return with_outputs(loaded(model), model.outputs)
-
-
-def loaded(request: ModelRequest, model: OwnModel | None = None) -> PrunableViT:
-    """Load the requested ViT, or put the given one behind its adapter."""
-    if model is not None:
-        return own_vit(model, request)
-    return load_vit(request, processes().device or request.device)
 
 
 def calibrate(
@@ -431,15 +418,3 @@ def array_of(
             "images", f"{pixels.dtype}", "uint8 pixels, which the model takes"
         )
     return pixels
-
-
-def with_class_names(vit: PrunableViT, images: ImageFolder | None) -> PrunableViT:
-    """Return the model with the names of the images' classes, if it knows none and each of its classes has one."""
-    spec = vit.spec
-    names = spec.class_names if images is None else names_on(images, spec)
-    if names == spec.class_names:
-        return vit
-    named = copy(vit)
-    sources = replace(spec.sources, class_names="the classes of the images")
-    named.spec = replace(spec, class_names=names, sources=sources)
-    return named

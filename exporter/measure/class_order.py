@@ -1,12 +1,18 @@
 """Which classes of two models are the same: by their names, or by the folders of images where one has no names."""
 
 from collections.abc import Callable, Sequence
+from copy import copy
+from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from exporter.core.base.errors import RecipeError
 from exporter.core.base.records import ModelSpec
 from exporter.data.class_map import ClassesByName, quoted
 from exporter.data.images import ImageFolder
+
+if TYPE_CHECKING:
+    from exporter.core.vit.protocol import PrunableViT
 
 
 def class_order(
@@ -46,6 +52,18 @@ def names_on(images: ImageFolder, spec: ModelSpec) -> tuple[str, ...]:
     if spec.class_names or set(names) != set(indices):
         return spec.class_names
     return tuple(names[index] for index in indices)
+
+
+def with_class_names(vit: "PrunableViT", images: ImageFolder | None) -> "PrunableViT":
+    """Return the model with the names of the images' classes, if it knows none and each of its classes has one."""
+    spec = vit.spec
+    names = spec.class_names if images is None else names_on(images, spec)
+    if names == spec.class_names:
+        return vit
+    named = copy(vit)
+    sources = replace(spec.sources, class_names="the classes of the images")
+    named.spec = replace(spec, class_names=names, sources=sources)
+    return named
 
 
 def _aligned(

@@ -2,6 +2,7 @@
 
 from copy import deepcopy
 from functools import partial
+from typing import TypeAlias
 
 from torch import nn
 
@@ -23,8 +24,11 @@ from exporter.models.registry import adapt
 from exporter.models.request import ModelRequest
 from exporter.models.weights import check_finite
 
+# A model of the caller's.
+OwnModel: TypeAlias = PrunableViT | nn.Module
 
-def own_vit(model: PrunableViT | nn.Module, request: ModelRequest) -> PrunableViT:
+
+def own_vit(model: OwnModel, request: ModelRequest) -> PrunableViT:
     """Return an adapter as it is, with the head of the request; of a module a copy in its adapter.
 
     A module is copied since an adapter freezes it and puts it in eval mode: the caller's stays as it is. What it

@@ -28,9 +28,9 @@ from exporter.jobs.compile import compile_model
 from exporter.jobs.network import Network
 from exporter.jobs.opened import DryRun, dry_run, open_recipe, warn_where_slow
 from exporter.jobs.recipe import Recipe, needed, save_recipe
-from exporter.jobs.steps import OwnModel
 from exporter.jobs.variant import Variant
 from exporter.measure.benchmark import TradeOff
+from exporter.models.own_vit import OwnModel
 from exporter.processes import processes
 from exporter.serve.export_folder import finish_folder
 from exporter.tuning.book import Book

@@ -172,7 +172,7 @@ def test_a_plan_takes_any_amount(tiny_vit: PrunableViT, tmp_path: Path) -> None:
     for wrong in (1.7, True, "0.5", np.nan, [0.5]):
         with pytest.raises(exporter.UserError, match=r"rho|amount"):
             exporter.plan(tiny_vit, wrong)
-    with pytest.raises(ScheduleError, match="no amount"):
+    with pytest.raises(RecipeError, match="no amount"):
         exporter.plan(tiny_vit, exporter.Prune())
 
 

@@ -17,7 +17,7 @@ from exporter.core.prune.pruned_vit import PrunedViT
 from exporter.core.schedule.plan import keep_everything
 from exporter.core.vit.spec import with_outputs
 from exporter.data.images import list_images
-from exporter.jobs.steps import loaded
+from exporter.jobs.network import loaded
 from exporter.models.registry import adapt, describe, load
 from exporter.models.request import ModelRequest
 from exporter.models.zero_shot import read_text_embeddings, zero_shot

@@ -34,7 +34,7 @@ from exporter.core.verify.comparison import (
     compare_lowered,
     in_batches,
 )
-from exporter.core.verify.playback_runner import recorded
+from exporter.core.verify.playback_runner import PlaybackRunner, recorded
 from exporter.core.verify.record import ParityReport
 from exporter.core.verify.runner import Runner, TensorInfo
 from exporter.core.verify.runners import runner_here
@@ -130,18 +130,33 @@ def check(
     reference = reference_runner(pruned, artefact.input_kind)
     with openable(model) as content:
         shipped = runner_here(content, target, threads, name=name)
-        return check_with(reference, shipped, model, images, threads=threads)
+        return _compared(reference, shipped, model, images, threads)
 
 
-def check_with(
+def check_recorded(
+    answers: Mapping[str, Array],
+    shipped: Runner,
+    model: onnx.ModelProto,
+    *,
+    threads: int = 0,
+) -> ParityReport:
+    """Compare a lowered model, which `shipped` runs, with what PyTorch answered for `images`; see `check`.
+
+    The answers are those of `reference.npz`.
+    """
+    artefact = artefact_of(model)
+    outputs, dense = artefact.spec.outputs, not artefact.prunes
+    reference = PlaybackRunner(answers, outputs, dense=dense)
+    return _compared(reference, shipped, model, answers[IMAGES], threads)
+
+
+def _compared(
     reference: Runner,
     shipped: Runner,
     model: onnx.ModelProto,
     images: Array,
-    *,
-    threads: int = 0,
+    threads: int,
 ) -> ParityReport:
-    """Compare a lowered model, which `shipped` runs, with its reference; see `check`."""
     artefact = artefact_of(model)
     tracing, forced = None, None
     with ExitStack() as files:
