@@ -37,19 +37,15 @@ from exporter.measure.accuracy import Accuracy
 from exporter.measure.batch_sweep import (
     AS_IT_CAME,
     AtBatch,
-    BenchSettings,
     time_batches,
 )
 from exporter.measure.likeness import compare_vectors
 from exporter.measure.loss import compare_predictions
 from exporter.measure.settings import BATCH
 from exporter.processes import Processes
+from exporter.report.examples import chosen_examples
 from exporter.report.page import Picture, drawn
-from exporter.report.record import (
-    CalibratedOn,
-    Report,
-    chosen_examples,
-)
+from exporter.report.record import CalibratedOn, Report
 
 # With fewer images, nothing tells a model from guesses.
 TO_TELL = 100
@@ -309,15 +305,16 @@ def _with_speeds(
 ) -> list[Report]:
     """Time all models in one run; return the reports with the times at every batch size."""
     measuring = dense.network.measuring
-    sizes = tuple(sorted({measuring.batch, *measuring.more_batches}))
-    settings = BenchSettings(batches=sizes, rounds=measuring.rounds)
+    sizes = sorted({measuring.batch, *measuring.more_batches})
+    rounds = measuring.rounds
     runners = {model.name: model.runner for model in models}
     for runner in runners.values():
         runner.fix(sizes)
     stage = dense.network.stages.stage("throughput")
     with stage as advance, TemporaryDirectory(prefix="star-export-") as scratch:
         runners |= _as_it_came(dense, Path(scratch))
-        batches = [*time_batches(runners, pixels, settings, on_progress=advance)]
+        runs = time_batches(runners, pixels, sizes, rounds, on_progress=advance)
+        batches = [*runs]
     timed = []
     for place, report in enumerate(reports):
         mac_ratio = report.gmacs["dense"] / report.gmacs["pruned"]

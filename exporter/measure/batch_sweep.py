@@ -205,18 +205,21 @@ class AtBatch:
 def time_batches(
     runners: Mapping[str, Runner],
     images: Array,
-    settings: BenchSettings,
+    sizes: Collection[int],
+    rounds: int,
+    *,
+    warmup: int = WARMUP_ROUNDS,
     clock: Clock = time.perf_counter,
     on_progress: Callable[[int, int], object] = lambda *_: None,
 ) -> Iterator[dict[str, Throughput]]:
     """Time all models at each batch size, interleaved; yield their times by name.
 
-    The images are [n, 3, H, W] as the models take them, repeated or cut to each batch size; the clock returns
-    seconds, from any start. `on_progress` is called with the number of images done, of all models and rounds, and
-    the total.
+    The images are [n, 3, H, W] as the models take them, repeated or cut to each of the sizes; every model runs once
+    in each of the rounds, and in those of the warm-up before. The clock returns seconds, from any start.
+    `on_progress` is called with the number of images done, of all models and rounds, and the total.
     """
-    runs = (settings.warmup + settings.rounds) * len(runners)
-    images_done, total = 0, runs * sum(settings.batches)
+    runs = (warmup + rounds) * len(runners)
+    images_done, total = 0, runs * sum(sizes)
 
     def count(batch: int) -> None:
         nonlocal images_done
@@ -226,13 +229,13 @@ def time_batches(
     with ExitStack() as stack:
         for runner in runners.values():
             stack.enter_context(runner)
-        for batch in settings.batches:
+        for batch in sizes:
             yield throughput(
                 runners,
                 {IMAGES: filled_batch(images, batch)},
                 batch=batch,
-                rounds=settings.rounds,
-                warmup=settings.warmup,
+                rounds=rounds,
+                warmup=warmup,
                 clock=clock,
                 on_run=partial(count, batch),
             )

@@ -181,7 +181,15 @@ def _by_host(  # noqa: PLR0917  (all of them are measured with)
         )
     batches = ", ".join(map(str, settings.batches))
     with stages.stage(f"throughput, batches {batches}") as advance:
-        for times in time_batches(runners, images, settings, clock, advance):
+        for times in time_batches(
+            runners,
+            images,
+            settings.batches,
+            settings.rounds,
+            warmup=settings.warmup,
+            clock=clock,
+            on_progress=advance,
+        ):
             measured.append(AtBatch.of(times, mac_ratio))
     if not on_cpu:
         return tuple(measured)

@@ -14,7 +14,6 @@ from exporter.measure.batch_sweep import (
     AS_IT_CAME,
     NOT_SLICED,
     AtBatch,
-    BenchSettings,
     filled_batch,
     sliced_of,
     time_batches,
@@ -84,18 +83,24 @@ def measure(**times_s: dict[int, list[float]]) -> list[AtBatch]:
         name: clock.runner(name, schedule(by_batch))
         for name, by_batch in times_s.items()
     }
-    settings = BenchSettings(batches=tuple(times_s["dense"]), rounds=5, warmup=1)
+    sizes = list(times_s["dense"])
     told: list[tuple[int, int]] = []
     results = [
         AtBatch.of(times, MAC_RATIO)
         for times in time_batches(
-            runners, IMAGES, settings, clock, lambda *progress: told.append(progress)
+            runners,
+            IMAGES,
+            sizes,
+            5,
+            warmup=1,
+            clock=clock,
+            on_progress=lambda *progress: told.append(progress),
         )
     ]
-    images = 6 * len(runners) * sum(settings.batches)  # with the warm-up round
-    assert told[0] == (settings.batches[0], images)
+    images = 6 * len(runners) * sum(sizes)  # with the warm-up round
+    assert told[0] == (sizes[0], images)
     assert told[-1] == (images, images)
-    assert len(told) == 6 * len(runners) * len(settings.batches)
+    assert len(told) == 6 * len(runners) * len(sizes)
     assert all(
         (runner.activations, runner.deactivations) == (1, 1)
         for runner in runners.values()

@@ -10,7 +10,8 @@ from exporter.measure.accuracy import Accuracy, Predictions
 from exporter.measure.batch_sweep import AS_IT_CAME, AtBatch
 from exporter.measure.benchmark import Throughput, TradeOff, TradePoint
 from exporter.measure.loss import compare_predictions
-from exporter.report.record import Example, Report
+from exporter.report.examples import Example
+from exporter.report.record import Report
 from tests.core.verify.models import compared, images, pruned_family
 from tests.folders import artefacts
 
