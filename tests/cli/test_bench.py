@@ -40,24 +40,21 @@ def test_json_has_every_number(star_export: Command, folder: Path) -> None:
     done = star_export("bench", folder, *QUICK, "--threads", "1", "--json")
     assert done.code == 0, done.err
     result = done.json
-    assert [batch["batch"] for batch in result["batches"]] == [1, 2]
-    for each in result["batches"]:
-        assert each["throughput"]["dense"]["images_per_s"] > 0
-        assert len(each["throughput"]["pruned"]["rounds_ms"]) == 5
-        low, high = each["speed_up"]["quartiles"]
-        assert low <= each["speed_up"]["median"] <= high
-        assert each["mac_ratio"] == pytest.approx(
-            result["macs"]["dense"] / result["macs"]["pruned"]
-        )
-        assert each["selection"]["cost"]["median"] > 0
-    for each in result["batches"]:
-        parts = each["breakdown_ms"]
+    assert [at["batch"] for at in result["batches"]] == [1, 2]
+    mac_ratio = result["macs"]["dense"] / result["macs"]["pruned"]
+    for at in result["batches"]:
+        assert at["throughput"]["dense"]["images_per_s"] > 0
+        assert len(at["throughput"]["pruned"]["rounds_ms"]) == 5
+        low, high = at["speed_up"]["quartiles"]
+        assert low <= at["speed_up"]["median"] <= high
+        assert at["mac_ratio"] == pytest.approx(mac_ratio)
+        assert at["selection"]["cost"]["median"] > 0
+        parts = at["breakdown_ms"]
         assert set(parts["pruned"]) == set(CLASSES)
         assert parts["dense"]["selection"] == 0 < parts["pruned"]["selection"]
     assert result["hardware"]["threads"] == 1
     assert result["model"] == "vit_tiny_patch16_224"
-    assert result["schedule"]["method"] == "star"
-    assert result["schedule"]["rho"] == 0.5
+    assert (result["schedule"]["method"], result["schedule"]["rho"]) == ("star", 0.5)
 
 
 @pytest.mark.ort
@@ -212,10 +209,6 @@ def test_load_and_selection_cost_where_they_were_measured(
         (
             (1.9, 1.98, 1.99, 2.1, 2.2),
             "0.995 × the time of plain slices (quartiles 0.990 to 1.050: no cost is shown)",
-        ),
-        (
-            (2.01, 2.02, 2.02, 2.02, 2.03),
-            "1.010 × the time of plain slices (quartiles 1.010 to 1.010)",
         ),
     ],
 )

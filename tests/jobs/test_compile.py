@@ -49,6 +49,8 @@ def test_a_model_in_memory(
         "report",
     ]
     assert report.passed
+    assert repr(report).startswith("<Report tiny, star, onnxruntime-fp32: ")
+    assert repr(report).endswith("GMACs, parity passed>")
     assert (report.speed, report.accuracy) == (None, None)
     assert (report.schedule.method, report.schedule.rho) == ("star", 0.5)
     assert report.calibration is not None and report.calibration.images == 6

@@ -1,6 +1,5 @@
 """Plans add up over checkpoints; choosing and collecting that were interrupted end with the same files."""
 
-import json
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -150,19 +149,6 @@ def test_samples_are_what_the_predictor_takes(job: Network, tmp_path: Path) -> N
     names = {path.name for path in (tmp_path / "s").iterdir()}
     assert names == {"samples.json", "last.safetensors"}
     assert set(split_of(job.described, read, STEPS).rmse) == {1}
-
-
-def test_a_collection_that_was_cut_ends_with_the_same_bytes(
-    job: Network, tmp_path: Path
-) -> None:
-    two_epochs = replace(QUICK, epochs=2)
-    whole = collect_to(job, STEPS, two_epochs, tmp_path / "whole")
-    with cut_after(5):
-        collect_to(job, STEPS, two_epochs, tmp_path / "cut")
-    assert len(json.loads((tmp_path / "cut" / "samples.json").read_text())) == 2
-    assert collect_to(job, STEPS, two_epochs, tmp_path / "cut") == whole
-    for path in (tmp_path / "whole").iterdir():
-        assert (tmp_path / "cut" / path.name).read_bytes() == path.read_bytes()
 
 
 def told(job: Network, **changes: Any) -> Network:

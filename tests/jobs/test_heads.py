@@ -3,7 +3,6 @@
 import json
 import subprocess
 import sys
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +16,6 @@ from transformers import ViTForImageClassification, ViTImageProcessorPil
 import exporter
 from exporter.core.base.artefact import artefact_of
 from exporter.core.base.errors import CalibrationError, ModelError
-from exporter.core.base.records import ModelSpec
 from exporter.core.base.vocabulary import OutputKind
 from exporter.data.source import images_at
 from exporter.jobs.steps import array_of
@@ -30,7 +28,7 @@ from tests.commands import NAME, Command, files_of, report_of
 from tests.deployment import on_the_machine
 from tests.exhaustive import in_turn
 from tests.models.huggingface.saved import make, save
-from tests.vits import TINY_SHAPE, make_images, make_model, make_tower, random_images
+from tests.vits import TINY_SHAPE, make_images, make_model, make_tower
 
 NAMES = ("age", "height", "weight")
 PROBLEMS = {"labels": "multi_label_classification", "values": "regression"}
@@ -171,28 +169,6 @@ def test_what_needs_classes_is_refused_in_a_line(
     assert done.code == 2
     assert "a model without logits" in done.error
     assert "a classifier" in done.error
-
-
-@pytest.mark.parametrize(
-    ("method", "kind"), in_turn(["star", "matching", "tome"], PROBLEMS)
-)
-def test_every_method_prunes_such_a_head(folders: Path, kind: str, method: str) -> None:
-    """Also by relevance, and from an instance as from its folder."""
-    vit = exporter.load_model(headed(PROBLEMS[kind]))
-    assert vit.spec == _named_alike(load(ModelRequest(str(folders / kind))).spec)
-    calibration = None
-    if method == "star":
-        calibration = exporter.calibrate(vit, folders / "images")
-        assert calibration.inter is not None and (calibration.inter > 0).any()
-    how = exporter.Prune(method=exporter.Method(method), rho=0.6)
-    pruned = exporter.prune(vit, exporter.plan(vit, how, calibration), calibration)
-    (output,) = pruned.vit.spec.outputs
-    assert (output.kind, output.name, output.channels) == (kind, kind, 3)
-    assert pruned(random_images(vit, 2)).shape == (2, 3)
-
-
-def _named_alike(spec: ModelSpec) -> ModelSpec:
-    return replace(spec, name="vit")
 
 
 def test_all_values_are_explained_or_none(tmp_path: Path) -> None:

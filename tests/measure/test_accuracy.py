@@ -87,15 +87,6 @@ def test_predictions_are_kept_image_by_image() -> None:
     assert found.accuracy == Accuracy.of(images=3, top1_hits=1, top5_hits=3)
 
 
-@pytest.mark.parametrize("classes", [7, 1000])
-def test_equal_logits_go_to_the_lower_class(classes: int) -> None:
-    alternating = np.arange(classes, dtype=np.float32)[None] % 2
-    assert top_classes(alternating, 3).tolist() == [[1, 3, 5]]
-    logits = np.zeros((1, 7), np.float32)
-    assert predict(echo(7), [(logits, np.array([0]))]).accuracy.top1 == 1
-    assert predict(echo(7), [(logits, np.array([5]))]).accuracy.top5 == 0
-
-
 def test_one_logit_tells_two_classes_apart_by_its_sign() -> None:
     logits = np.array([[-0.5], [0.0], [2.0]], np.float16)
     assert top_classes(logits, 5).tolist() == [[0], [0], [1]]

@@ -239,17 +239,20 @@ def test_it_needs_nothing_beside_it(tmp_path: Path) -> None:
         assert address.startswith(("data:", "#"))
 
 
-def test_an_interval_stands_beside_every_accuracy(tmp_path: Path) -> None:
+def test_accuracies_have_intervals_and_pictures_label_and_predictions(
+    tmp_path: Path,
+) -> None:
     report = full_report()
     page = page_of(report, tmp_path)
     assert report.accuracy is not None
-    for each in (report.accuracy.dense, report.accuracy.pruned):
-        for hits in (each.top1_hits, each.top5_hits):
-            low, high = wilson(hits, each.images)
-            assert (
-                f"{100 * hits / each.images:.2f} %<small>{100 * low:.2f} to {100 * high:.2f} %</small>"
-                in page
-            )
+    for accuracy in (report.accuracy.dense, report.accuracy.pruned):
+        for hits in (accuracy.top1_hits, accuracy.top5_hits):
+            share, (low, high) = hits / 100, wilson(hits, accuracy.images)
+            interval = f"<small>{100 * low:.2f} to {100 * high:.2f} %</small>"
+            assert f"{100 * share:.2f} %{interval}" in page
+    assert page.count('<figure class="lost">') == 1
+    assert "label <b>cat</b>" in page and "a very long name of a class ✗" in page
+    assert "cat/&lt;1&gt;.png" in page
 
 
 def test_speeds_stand_beside_those_over_the_model_as_it_came(tmp_path: Path) -> None:
@@ -273,13 +276,6 @@ def test_speeds_stand_beside_those_over_the_model_as_it_came(tmp_path: Path) -> 
         assert both.count(gain) == 2 * len(report.batches)
         assert both.count("<td>1.83 ×</td>") == shown * 2 * len(report.batches)
         assert ("× your model, batch 8" in both) == shown
-
-
-def test_pictures_have_label_and_predictions(tmp_path: Path) -> None:
-    page = page_of(full_report(), tmp_path)
-    assert page.count('<figure class="lost">') == 1
-    assert "label <b>cat</b>" in page and "a very long name of a class ✗" in page
-    assert "cat/&lt;1&gt;.png" in page
 
 
 def test_several_methods_stand_side_by_side(tmp_path: Path) -> None:

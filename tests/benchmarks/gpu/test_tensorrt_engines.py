@@ -1,6 +1,5 @@
 """TensorRT's table: an engine for each network, timm's own among them; TensorRT is stood in for."""
 
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -9,7 +8,6 @@ from exporter.core.base.artefact import read_lowered
 from exporter.core.base.vocabulary import Layout
 from exporter.engines.manifest import read_manifest
 from tests.benchmarks.scripts import script
-from tests.core.verify.stand_ins import compiled, plugin_source
 from tests.engines.engines import BUILT
 from tests.engines.fake_tensorrt import fake_tool
 from tests.engines.fake_trtexec import install_trtexec
@@ -82,29 +80,6 @@ def test_an_engine_of_each_and_the_second_call_builds_none(
     assert "dense" in called.read_text()
     monkeypatch.setattr(module, "build_plan", None)
     assert module.prepared(case)().keys() == times.keys()
-
-
-def test_what_this_machine_does_not_take_has_its_reason(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    plugin = compiled(tmp_path, plugin_source(11))
-
-    def lacking(version: str, sm: str, plugin: Path | None) -> dict[str, str]:
-        monkeypatch.setattr(module, "tool_of", lambda runtime: fake_tool(version))
-        monkeypatch.setattr(
-            module, "this_machine", lambda version: replace(BUILT, sm=sm)
-        )
-        found = {mode: module.why_not(mode, plugin) for mode in module.MODES}
-        return {mode: reason for mode, reason in found.items() if reason}
-
-    assert lacking("11.4.0.106", "9.0", plugin) == {}
-    old = lacking("10.8.0.43", "8.0", plugin)
-    assert list(old) == [module.SHRINKING, "fp8"]
-    assert "those of 10, which is here" in old[module.SHRINKING]
-    assert "(SM 8.0) | need a GPU of SM 8.9 or later" in old["fp8"]
-    assert lacking("11.4.0.106", "9.0", None) == {
-        module.SHRINKING: "needs the CdfRetain library: --plugin FILE"
-    }
 
 
 @pytest.mark.ort
