@@ -17,5 +17,7 @@ def test_a_tower_of_a_parent_is_given_alone() -> None:
     torch.testing.assert_close(
         network.eval()(images), answer(tower, images), rtol=1e-4, atol=1e-4
     )
+    prepared = adapt(make("vit"), "mine", {"crop_pct": 0.5}).spec.preprocessing
+    assert (prepared.interpolation, prepared.crop_pct) == ("bilinear", 0.5)
     with pytest.raises(ModelError, match="got CLIPText"):
         adapt(make("CLIPModel").text_model, "x")

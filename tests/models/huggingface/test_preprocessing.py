@@ -218,3 +218,10 @@ def test_without_a_processor_it_is_the_usual_one_of_the_kind() -> None:
     plain = usual_preprocessing(KINDS["ViTForImageClassification"])
     assert (plain["std"], plain["interpolation"]) == ((0.5,) * 3, "bilinear")
     assert usual_preprocessing(KINDS["CLIPVisionModel"])["crop_mode"] == "center"
+    for name in (
+        "CLIPVisionModel",
+        "SiglipVisionModel",
+        "Dinov2Model",
+        "DINOv3ViTModel",
+    ):
+        assert usual_preprocessing(KINDS[name])["interpolation"] == "bicubic"
