@@ -24,7 +24,6 @@ from exporter.training.settings import FinetuneSettings
 from tests.commands import Workplace, recipe_with, tables_of
 from tests.power_cuts import cut_after
 from tests.shards import encoded
-from tests.vits import TINY
 
 QUICK = FinetuneSettings(epochs=1, batch_size=4, lr=1e-3, augment="none", ema_decay=0.0)
 COUNTS = ChoiceSettings(
@@ -35,16 +34,7 @@ STEPS = ChoiceSettings(units=2)
 
 @pytest.fixture
 def job(workplace: Workplace) -> Network:
-    recipe = recipe_with(
-        model="vit_tiny_patch16_224",
-        checkpoint=workplace.checkpoint,
-        model_kwargs={
-            key: value for key, value in TINY.items() if key != "num_classes"
-        },
-        images=workplace.images,
-        eval_images=workplace.images,
-    )
-    return open_recipe(recipe).network
+    return open_recipe(workplace.recipe()).network
 
 
 def _torn(folder: Path) -> Path:
@@ -184,19 +174,11 @@ def test_a_model_without_some_units_is_not_measured(
         collect_to(pruned, STEPS, QUICK, tmp_path / "s")
 
 
-@pytest.fixture
-def request_(workplace: Workplace) -> ModelRequest:
-    kwargs = {key: value for key, value in TINY.items() if key != "num_classes"}
-    return ModelRequest(
-        "vit_tiny_patch16_224", workplace.checkpoint, model_kwargs=kwargs
-    )
-
-
 def test_plans_add_up_and_training_form_is_merged_later(
-    request_: ModelRequest, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    workplace: Workplace, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     first, second, third = (tmp_path / f"{at}.safetensors" for at in range(3))
-    apply_to(request_, DepthPlan((2,), (3,)), first, unmerged=True)
+    apply_to(workplace.request, DepthPlan((2,), (3,)), first, unmerged=True)
     models_of(open_recipe(recipe_with(checkpoint=first)).network, None)
     assert "the teacher is the shallower network too" in caplog.text
     apply_to(ModelRequest("", first), DepthPlan((), (1,)), second, unmerged=True)
@@ -205,15 +187,15 @@ def test_plans_add_up_and_training_form_is_merged_later(
     assert found is not None
     assert (found.plan, found.merged) == (DepthPlan((2,), (1, 3)), True)
     at_once = tmp_path / "once.safetensors"
-    apply_to(request_, DepthPlan((2,), (1, 3)), at_once)
+    apply_to(workplace.request, DepthPlan((2,), (1, 3)), at_once)
     assert third.read_bytes() == at_once.read_bytes()
 
 
 def test_a_plan_that_does_not_fit_is_refused(
-    request_: ModelRequest, tmp_path: Path
+    workplace: Workplace, tmp_path: Path
 ) -> None:
     out = tmp_path / "d.safetensors"
-    apply_to(request_, DepthPlan((2,)), out)
+    apply_to(workplace.request, DepthPlan((2,)), out)
     with pytest.raises(DepthError, match="whose layers are merged"):
         apply_to(
             ModelRequest("", out),

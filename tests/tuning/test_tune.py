@@ -27,6 +27,7 @@ from exporter.core.schedule.methods import DROP, RANDOM
 from exporter.core.schedule.plan import manual_schedule, schedule_of
 from exporter.core.schedule.policy import resolve
 from exporter.core.schedule.prune import Prune
+from exporter.core.vit.protocol import PrunableViT
 from exporter.data.images import ImageFolder
 from exporter.depth.checkpoint import DEPTH, Depth
 from exporter.depth.plan import DepthPlan
@@ -37,6 +38,7 @@ from exporter.measure.benchmark import Throughput
 from exporter.models.identity import save_weights
 from exporter.models.networks import identity_of
 from exporter.models.registry import load
+from exporter.models.request import ModelRequest
 from exporter.report import words
 from exporter.serve.export_folder import read_checksums, verify_checksums
 from exporter.training.pruned_checkpoint import pruning_records
@@ -190,6 +192,19 @@ def search(
     return run
 
 
+def save_shallower(vit: PrunableViT, request: ModelRequest, path: Path) -> None:
+    """Weights without the attention of layer 2."""
+    plan, identity = DepthPlan((2,)), identity_of(request, vit.spec.num_classes)
+    save_weights(apply_plan(vit, plan).model, identity, path, **{DEPTH: Depth(plan)})
+
+
+@pytest.fixture
+def smaller(workplace: Workplace, tmp_path: Path) -> Path:
+    path = tmp_path / "smaller.safetensors"
+    save_shallower(load(workplace.request), workplace.request, path)
+    return path
+
+
 def test_it_finds_the_fastest_model_within_a_loss(
     search: Search, machine: Machine, tmp_path: Path
 ) -> None:
@@ -264,14 +279,9 @@ def test_a_time_is_reached_by_the_most_accurate_model(
 
 
 def test_a_pinned_method_is_kept_to_and_goes_into_the_recipe(
-    search: Search, workplace: Workplace, tmp_path: Path
+    search: Search, smaller: Path, tmp_path: Path
 ) -> None:
     """Also for other weights, and without the images that only the rates of ACS need."""
-    vit = load(workplace.request)
-    plan = DepthPlan((2,))
-    smaller = tmp_path / "smaller.safetensors"
-    identity = identity_of(workplace.request, vit.spec.num_classes)
-    save_weights(apply_plan(vit, plan).model, identity, smaller, **{DEPTH: Depth(plan)})
     fast = TuneSettings(max_ms=8.0, target="onnxruntime-fp32")
     tome = {"method": Method.TOME}
     found = search(fast, (smaller,), calibration=None, images=None, **tome)
@@ -497,14 +507,14 @@ def test_a_choice_that_prunes_nothing_is_one_file_also_in_the_folder_of_an_earli
 
 
 def test_other_weights_are_tried_as_they_are(
-    search: Search, machine: Machine, workplace: Workplace, tmp_path: Path
+    search: Search,
+    machine: Machine,
+    workplace: Workplace,
+    smaller: Path,
+    tmp_path: Path,
 ) -> None:
-    vit = load(workplace.request)
+    vit, trained = load(workplace.request), tmp_path / "trained.safetensors"
     identity = identity_of(workplace.request, vit.spec.num_classes)
-    plan = DepthPlan((2,))
-    smaller = tmp_path / "smaller.safetensors"
-    trained = tmp_path / "trained.safetensors"
-    save_weights(apply_plan(vit, plan).model, identity, smaller, **{DEPTH: Depth(plan)})
     schedule = manual_schedule(vit.spec, {2: 0.5}, resolve(Prune("intra")))
     save_weights(vit.model, identity, trained, **pruning_records(schedule, None))
     search(method=Method.TOME, weights=(smaller, trained))
@@ -516,8 +526,7 @@ def test_other_weights_are_tried_as_they_are(
     ):
         assert way in timed
     other = tmp_path / "other.safetensors"
-    five = apply_plan(make_vit(num_classes=5), plan).model
-    save_weights(five, identity_of(workplace.request, 5), other, **{DEPTH: Depth(plan)})
+    save_shallower(make_vit(num_classes=5), workplace.request, other)
     with pytest.raises(ModelError, match="5 classes"):
         search(weights=(other,))
     with pytest.raises(RecipeError, match="files of different names"):

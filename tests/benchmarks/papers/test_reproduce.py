@@ -1,6 +1,5 @@
 """Every table is filled in, each number in its cell, and none is measured twice; what is missing leaves a blank."""
 
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -86,31 +85,6 @@ def test_weights_of_a_folder_fill_in_what_needs_no_images(
     )
     assert "| DeiT-Tiny, ρ 1 | 1.3 | 1.25 | 72.2 |  | 91.1 |  |" in found
     assert "| DeiT-Tiny, ρ 0.9 | 0.9 |  | 71.3 |  | 90.7 |  |" in found
-
-
-@pytest.mark.parametrize("name", ["star-6", "star-8"])
-def test_nothing_is_measured_twice(
-    name: str,
-    place: Any,
-    capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    words = (*flags(place), "--models", rows_of(name)[0].model)
-    first = shown(name, capsys, *words)
-    kept = measure.kept
-
-    def found(
-        folder: Path, record: object, suffix: str, _: Callable[[Path], object]
-    ) -> Path:
-        def refused(path: Path) -> None:
-            raise AssertionError(f"made again: {path}")
-
-        result: Path = kept(folder, record, suffix, refused)
-        return result
-
-    monkeypatch.setattr(measure, "kept", found)
-    monkeypatch.setattr(prepared, "kept", found)
-    assert shown(name, capsys, *words) == first
 
 
 def test_a_model_without_weights_is_blank_and_named(
