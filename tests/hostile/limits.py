@@ -15,7 +15,7 @@ class Hang(BaseException):
 
 
 @contextmanager
-def limited(most_cpu_s: float = MOST_CPU_S, most_s: float = MOST_S) -> Iterator[None]:
+def limited() -> Iterator[None]:
     """Raise Hang in the body after so many seconds of the processor, or in all; pauses of the process do not count.
 
     Of the ticks that come in a pause, the process gets one.
@@ -23,21 +23,21 @@ def limited(most_cpu_s: float = MOST_CPU_S, most_s: float = MOST_S) -> Iterator[
     left = TICKS
 
     def fail(*_: object) -> None:
-        raise Hang(f"no answer in {most_cpu_s:g} s of the processor")
+        raise Hang(f"no answer in {MOST_CPU_S} s of the processor")
 
     def tick(*_: object) -> None:
         nonlocal left
         left -= 1
         if left <= 0:
-            raise Hang(f"no answer in {most_s:g} s")
+            raise Hang(f"no answer in {MOST_S} s")
 
     timers = {signal.SIGALRM: signal.ITIMER_REAL, signal.SIGPROF: signal.ITIMER_PROF}
     before = {
         signal.SIGALRM: signal.signal(signal.SIGALRM, tick),
         signal.SIGPROF: signal.signal(signal.SIGPROF, fail),
     }
-    signal.setitimer(signal.ITIMER_REAL, most_s / TICKS, most_s / TICKS)
-    signal.setitimer(signal.ITIMER_PROF, most_cpu_s)
+    signal.setitimer(signal.ITIMER_REAL, MOST_S / TICKS, MOST_S / TICKS)
+    signal.setitimer(signal.ITIMER_PROF, MOST_CPU_S)
     try:
         yield
     finally:

@@ -1,7 +1,6 @@
 """Every hostile input is answered with one line and its exit code, soon, and leaves nothing behind."""
 
 import tempfile
-import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -60,12 +59,3 @@ def test_it_is_answered_in_one_line(
     assert hostile.says in (lines[0] if lines else done.out)
     assert "Traceback" not in done.err and "[Errno" not in done.err
     assert state_of(tmp_path, *read) == before
-
-
-def _work() -> None:
-    while True:
-        pass
-
-
-def _wait() -> None:
-    time.sleep(5)
