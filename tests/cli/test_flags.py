@@ -15,26 +15,13 @@ from exporter.cli.training_flags import add_training, training_of
 from exporter.core.schedule.prune import Prune
 from exporter.jobs.recipe import Images, Recipe
 from exporter.training.settings import PRESETS, FinetuneSettings
-from tests.commands import Command, recipe_file, recipe_with
+from tests.commands import Command, recipe_file
 
 
 def arguments_of(*flags: str) -> argparse.Namespace:
     parser = argparse.ArgumentParser()
     compile.add_arguments(parser)
     return parser.parse_args(["--out", "out", *flags])
-
-
-def test_flags_stand_over_the_recipe(tmp_path: Path) -> None:
-    recipe = tmp_path / "r.toml"
-    recipe.write_text(
-        '[model]\nname = "digits_vit"\n[images]\nimages = "photos"\n[prune]\nrho = 0.9\n[measure]\nbatch = 4\n'
-    )
-    told = recipe_of(
-        arguments_of("--recipe", str(recipe), "--rho", "0.6", "--rounds", "5")
-    )
-    assert told == recipe_with(
-        model="digits_vit", images=tmp_path / "photos", rho=0.6, batch=4, rounds=5
-    )
 
 
 @pytest.mark.parametrize(
@@ -54,6 +41,13 @@ def test_an_amount_takes_the_place_of_the_recipes_other(
     assert recipe_of(arguments_of("--recipe", str(recipe), *flags)) == Recipe(
         images=Images(seed=3), prune=Prune(**amount)
     )
+
+
+def test_a_recipe_stands_over_the_defaults_of_a_verb(tmp_path: Path) -> None:
+    arguments = arguments_of(*map(str, recipe_file(tmp_path, batch=4)))
+    defaults = {"measure": {"batch": 2, "rounds": 7}}
+    measuring = recipe_of(arguments, defaults).measure
+    assert (measuring.batch, measuring.rounds) == (4, 7)
 
 
 def settings_of(*flags: object) -> FinetuneSettings:

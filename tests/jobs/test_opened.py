@@ -120,14 +120,6 @@ def test_a_calibration_is_its_models(
         opened(calibration=tmp_path / "none.safetensors").network.calibration_for(spec)
 
 
-def test_a_calibration_of_another_size_is_refused(
-    calibrated: tuple[Path, Calibration],
-) -> None:
-    wide = make_vit(img_size=(16, 48)).spec
-    with pytest.raises(CalibrationError, match="32x32"):
-        opened(calibration=calibrated[0]).network.calibration_for(wide)
-
-
 def test_a_share_of_macs_under_a_star_counts_on_the_calibrations_images(
     tiny_vit: PrunableViT, image_folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

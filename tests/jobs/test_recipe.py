@@ -13,17 +13,12 @@ from exporter.core.base.canonical_json import to_json
 from exporter.core.base.errors import MissingDependencyError, ModelError, RecipeError
 from exporter.core.base.settings import fields_of, sections_of
 from exporter.core.base.vocabulary import Layout, Method
-from exporter.core.schedule.prune import Prune
 from exporter.jobs.recipe import (
-    Images,
     Lowering,
-    Measuring,
     Recipe,
     read_recipe,
-    read_training,
     save_recipe,
 )
-from exporter.training.settings import FinetuneSettings
 from tests.commands import recipe_with
 
 
@@ -47,18 +42,6 @@ def written(folder: Path, text: str) -> Path:
     return folder / "r.toml"
 
 
-def test_values_of_a_section_are_changed_alone() -> None:
-    recipe = Recipe(
-        images=Images(images="photos", seed=3), prune=Prune(rho=0.7, alpha=0.3)
-    )
-    changed = recipe.but(prune={"rho": 0.5}, measure={"rounds": 7})
-    assert changed == Recipe(
-        images=recipe.images,
-        prune=Prune(rho=0.5, alpha=0.3),
-        measure=Measuring(rounds=7),
-    )
-
-
 def test_a_list_is_one_word_with_commas_or_a_toml_list(tmp_path: Path) -> None:
     recipe = parse("--set", "measure.more_batches=1,4,16")
     assert recipe.measure.more_batches == (1, 4, 16)
@@ -73,12 +56,6 @@ def test_a_recipe_file(tmp_path: Path) -> None:
         "images": {"images": tmp_path / "photos"},
         "prune": {"rho": 1.0},
     }
-
-
-def test_the_table_of_training_is_read_by_itself(tmp_path: Path) -> None:
-    path = written(tmp_path, "[prune]\nrho = 0.5\n[training]\nepochs = 3\n")
-    assert read_recipe(path) == {"prune": {"rho": 0.5}, "training": {"epochs": 3}}
-    assert read_training(path, FinetuneSettings) == {"epochs": 3}
 
 
 @pytest.mark.parametrize(
