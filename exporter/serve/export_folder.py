@@ -52,16 +52,21 @@ AN_EXPORT = "an export folder, which star-export compile writes"
 def read_models(folder: Path) -> Pair[Artefact]:
     """Verify the checksums of an export folder, and read the metadata of its models.
 
-    The checksums are its border: a file whose bytes are those of its line is as star-export wrote it.
+    The checksums are its border: a file whose bytes are those of its line is as star-export wrote it, and each file
+    that is read has a line.
     """
     if not (folder / REPORT).is_file():
         got = f"no {REPORT} in it" if folder.is_dir() else "no folder"
         raise ArtefactError(folder, got, AN_EXPORT)
-    verify_checksums(folder)
+    sums = verify_checksums(folder)
     with as_written(folder / REPORT):
         files = read_json(folder / REPORT)["files"]
         # Only the file name is used, so a report cannot point outside the folder.
         paths = Pair(*(folder / Path(files[role]).name for role in ("dense", "pruned")))
+    with as_written(folder / CHECKSUMS, "the list"):
+        for name in (REPORT, REFERENCE, paths.dense.name, paths.pruned.name):
+            if name not in sums:
+                raise ValueError(f"no line for {name}")
     return read_pair(paths)
 
 
@@ -135,12 +140,13 @@ def read_checksums(folder: Path) -> dict[str, str]:
     return sums
 
 
-def verify_checksums(folder: Path) -> None:
-    """Verify every file against `SHA256SUMS`.
+def verify_checksums(folder: Path) -> dict[str, str]:
+    """Verify every file against `SHA256SUMS`; return the digests by name.
 
     Engines are left to their manifests, which are read where one is used: it may be built again.
     """
-    for name, expected in read_checksums(folder).items():
+    sums = read_checksums(folder)
+    for name, expected in sums.items():
         if _is_of_engine(name):
             continue
         file = folder / name
@@ -150,6 +156,7 @@ def verify_checksums(folder: Path) -> None:
         if got != expected:
             listed = f"{expected[:12]}… of {CHECKSUMS}"
             raise ArtefactError(file, f"sha256 {got[:12]}…", listed, "copy it again")
+    return sums
 
 
 def finish_folder(

@@ -36,6 +36,19 @@ def test_the_models_and_the_images_of_a_folder(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
+    "unlisted", ["report.json", "reference.npz", "dense", "pruned"]
+)
+def test_every_file_that_is_read_has_a_checksum(tmp_path: Path, unlisted: str) -> None:
+    paths = write_folder(tmp_path)
+    names = {"dense": paths.dense.name, "pruned": paths.pruned.name}
+    name = names.get(unlisted, unlisted)
+    files = {"report.json", "reference.npz", *names.values()} - {name}
+    save_checksums(tmp_path, files)
+    with pytest.raises(ArtefactError, match=f"SHA256SUMS .* no line for {name}"):
+        read_models(tmp_path)
+
+
+@pytest.mark.parametrize(
     "report", [None, "{", "[]", "{}", '{"files": {"dense": "d.onnx"}}', '{"files": 3}']
 )
 def test_a_folder_that_is_none_of_ours(tmp_path: Path, report: str | None) -> None:
