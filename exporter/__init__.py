@@ -6,7 +6,7 @@ from functools import cache
 from types import FunctionType
 from typing import TYPE_CHECKING, Any
 
-from exporter.core.base.arguments import with_checked_arguments
+from exporter.arguments import with_checked_arguments
 from exporter.core.base.torch_state import in_usual_torch
 from exporter.core.base.version import VERSION
 

@@ -18,7 +18,7 @@ TESTS = Path(__file__).parent
 # First to last: a module may import from its own row and from the rows above it.
 ORDER = (
     ("core",),
-    ("bundled", "processes"),
+    ("arguments", "bundled", "processes"),
     ("data",),
     ("calibration", "engines", "models"),
     ("measure",),
@@ -43,7 +43,7 @@ INNER_ORDER = {
     ),
     "core/base": (
         ("version",),
-        ("errors", "intervals", "spread", "tensor_names", "torch_state"),
+        ("errors", "intervals", "tensor_names", "torch_state"),
         ("files", "vocabulary", "progress"),
         ("settings", "canonical_json", "npz", "onnx_file"),
         ("shared_settings", "large_onnx", "machine"),

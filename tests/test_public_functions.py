@@ -18,7 +18,7 @@ import torch
 from torch import nn
 
 import exporter
-from exporter.core.base.arguments import require
+from exporter.arguments import require
 from exporter.core.base.errors import MissingDependencyError, UserError
 from exporter.core.prune.pruned_vit import PrunedViT
 from exporter.core.vit.protocol import PrunableViT

@@ -5,8 +5,8 @@ from itertools import pairwise
 
 from exporter.core.base.errors import CalibrationError
 from exporter.core.base.settings import Count, Natural, Positive, Settings, option
-from exporter.core.base.spread import set_apart
 from exporter.data.images import ImageFile, ImageFolder, ranked
+from exporter.data.spread import set_apart
 
 # Image counts at which max_images = auto looks at the overlap; it stops at the last of them in any case.
 CHECKS = (64, 128, 256, 512, 1024, 2048)

@@ -12,9 +12,9 @@ from typing import NoReturn
 
 from exporter.core.base.errors import ImageError, reason_of
 from exporter.core.base.files import regular
-from exporter.core.base.spread import set_apart
 from exporter.core.base.tensor_names import Array
 from exporter.data.class_map import class_indices, is_order, quoted
+from exporter.data.spread import set_apart
 
 logger = logging.getLogger(__name__)
 

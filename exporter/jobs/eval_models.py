@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from exporter.arguments import require
 from exporter.calibration.record import Calibration
-from exporter.core.base.arguments import require
 from exporter.core.base.artefact import Artefact, read_lowered
 from exporter.core.base.errors import ArtefactError, RecipeError
 from exporter.core.base.files import PathLike

@@ -21,7 +21,6 @@ from exporter.calibration.record import (
 from exporter.core.base.errors import ImageError, RecipeError
 from exporter.core.base.progress import SILENT, Stages
 from exporter.core.base.records import ModelSpec
-from exporter.core.base.spread import set_apart
 from exporter.core.base.targets import Target
 from exporter.core.base.tensor_names import Array
 from exporter.core.base.vocabulary import InputKind
@@ -29,6 +28,7 @@ from exporter.core.schedule.policy import Need, Policy, check_needs
 from exporter.core.schedule.prune import AMOUNTS, SCORING, Prune
 from exporter.data.class_map import MAP_HINT
 from exporter.data.images import ImageFolder, check_readable, sample
+from exporter.data.spread import set_apart
 from exporter.jobs.recipe import Measuring, Recipe, needed
 from exporter.measure.settings import BATCH
 from exporter.models.checkpoint import check_weights, recorded_name
@@ -40,9 +40,9 @@ from exporter.training.pruned_checkpoint import read_pruning
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from exporter.core.prune.divergence import Judges
     from exporter.core.vit.protocol import PrunableViT
     from exporter.models.own_vit import OwnModel
+    from exporter.training.divergence import Judges
 
 A_FOLDER = "a folder of images"
 TRAIN_IMAGES = "labelled images to train on"
@@ -272,7 +272,7 @@ class Network:
         Those to evaluate on judge, where there are any; their labels are not read. Where there are none, images
         that the model does not know would judge themselves: they are refused.
         """
-        from exporter.core.prune.refit import bytes_of_image, bytes_to_refit  # noqa: PLC0415
+        from exporter.training.refit import bytes_of_image, bytes_to_refit  # noqa: PLC0415
 
         spec, images = self.vit.spec, self.recipe.images
         most = min(FITTED_TO + JUDGING, FIT_BYTES // bytes_of_image(spec))
@@ -294,7 +294,7 @@ class Network:
         return self._batches(replace(drawn, files=tuple(read)), count), judges
 
     def _judges(self, folder: ImageFolder) -> "Judges":
-        from exporter.core.prune.divergence import Judges  # noqa: PLC0415
+        from exporter.training.divergence import Judges  # noqa: PLC0415
 
         batches = self._batches(folder, len(folder.files))
         with self.stages.stage("answers of the dense model") as advance:

@@ -20,7 +20,6 @@ from exporter.core.base.targets import Target
 from exporter.core.base.tensor_names import Array
 from exporter.core.base.vocabulary import InputKind, Layout
 from exporter.core.prune.pruned_vit import PrunedViT
-from exporter.core.prune.refit import refit, runs_to_refit
 from exporter.core.schedule.checks import log_oddities
 from exporter.core.schedule.plan import Cost
 from exporter.core.schedule.policy import Need, Policy
@@ -29,6 +28,7 @@ from exporter.engines.choice import on_this_cpu
 from exporter.jobs.network import Network, needs_of
 from exporter.jobs.predicting import EvalModel, lowered_model, reference_model
 from exporter.jobs.recipe import Lowering
+from exporter.training.refit import refit, runs_to_refit
 
 logger = logging.getLogger(__name__)
 

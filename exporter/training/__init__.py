@@ -1,5 +1,5 @@
-"""Train a model, pruned or not.
+"""Train or refit a model.
 
-In: a model, labelled images and `FinetuneSettings`. Out: weights, with what prunes them in their metadata.
-First read `finetune` and `settings`.
+In: a model, pruned or not, and labelled images with `FinetuneSettings`; or a pruned one and images without labels.
+Out: weights, with what prunes them in their metadata. First read `finetune` and `refit`.
 """

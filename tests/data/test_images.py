@@ -9,7 +9,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from exporter.core.base.errors import ImageError
-from exporter.core.base.spread import set_apart
 from exporter.data.images import (
     ImageFile,
     ImageFolder,
@@ -19,6 +18,7 @@ from exporter.data.images import (
     sample,
     split,
 )
+from exporter.data.spread import set_apart
 from tests.calibration.samples import pictures
 
 

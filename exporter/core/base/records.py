@@ -296,7 +296,7 @@ class Pair(Generic[T]):
 class Gain:
     """What a change gains on `held_out` images, without labels, after it was made from `read` others.
 
-    `divergence` (`core.prune.divergence`) is the mean without the change, `gain` by how much it is lower with
+    `divergence` (`training.divergence`) is the mean without the change, `gain` by how much it is lower with
     it, `interval` the 95 % interval of that. Above 0 is better.
     """
 

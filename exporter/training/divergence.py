@@ -13,12 +13,12 @@ import torch
 from torch import Tensor
 from torch.nn.functional import logsigmoid
 
+from exporter.core import compiler
 from exporter.core.base.errors import ScheduleError
 from exporter.core.base.intervals import mean_interval
 from exporter.core.base.records import Gain, Output
 from exporter.core.base.vocabulary import OutputKind
 from exporter.core.prune.pruned_vit import PrunedViT
-from exporter.core.schedule.plan import keep_everything
 from exporter.core.vit.protocol import PrunableViT
 
 # Values that are the same for all images have no deviation to measure by.
@@ -44,7 +44,7 @@ class Judges:
         on_progress: Callable[[int, int], object] = lambda *_: None,
     ) -> "Judges":
         """Return images with the answers of the dense model; progress is the number of batches done, and of all."""
-        dense = PrunedViT(vit, keep_everything(vit.spec)).eval()
+        dense = compiler.prune(vit, compiler.plan(vit, None)).eval()
         rows = []
         for done, batch in enumerate(images, start=1):
             rows.append(answers(dense, [batch]))

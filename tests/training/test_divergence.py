@@ -5,12 +5,12 @@ import torch
 from torch.distributions import Bernoulli, Categorical, kl_divergence
 
 import exporter
-from exporter.core.prune.divergence import Judges, answers
 from exporter.core.prune.pruned_vit import PrunedViT
 from exporter.core.schedule.plan import manual_schedule
 from exporter.core.schedule.policy import resolve
 from exporter.core.schedule.prune import Prune
 from exporter.core.vit.protocol import PrunableViT
+from exporter.training.divergence import Judges, answers
 from tests.vits import make_model, random_images
 
 

@@ -9,20 +9,20 @@ from torch import Tensor, nn
 
 from exporter.core.base.errors import RecipeError, ScheduleError
 from exporter.core.base.records import Gain
-from exporter.core.base.spread import set_apart
 from exporter.core.base.vocabulary import Method
-from exporter.core.prune import divergence
-from exporter.core.prune import refit as refit_module
-from exporter.core.prune.divergence import Judges, answers
 from exporter.core.prune.pruned_vit import PrunedViT
-from exporter.core.prune.refit import _context, _fit, _hidden, refit, runs_to_refit
 from exporter.core.prune.tokens import Grid
 from exporter.core.schedule.plan import as_read, keep_everything, shape_schedule
 from exporter.core.schedule.policy import resolve
 from exporter.core.schedule.prune import Prune
 from exporter.core.vit.protocol import PrunableViT, weights_sha256
+from exporter.data.spread import set_apart
 from exporter.models.registry import adapt
 from exporter.report import words
+from exporter.training import divergence
+from exporter.training import refit as refit_module
+from exporter.training.divergence import Judges, answers
+from exporter.training.refit import _context, _fit, _hidden, refit, runs_to_refit
 from tests.core.lower.models import a_star, pruned_of
 from tests.vits import FAMILIES, POOLED, make_model
 
