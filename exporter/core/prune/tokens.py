@@ -236,7 +236,7 @@ class Grid(Tokens):
 
     @override
     def through(self, block: BlockParts) -> Tokens:
-        if self.live is None and self.key_bias is None:
+        if self.live is None and not (self.weighs_keys and self.sizes is not None):
             return replace(self, values=whole_block(block, self.values, self.positions))
         return super().through(block)
 

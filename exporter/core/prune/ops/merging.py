@@ -98,11 +98,11 @@ def merge_tokens(
     batch, count, dim = tokens.shape
     rows, width = with_prefix_rows(into, num_prefix_tokens), num_prefix_tokens + kept
     own = torch.ones_like(rows, dtype=torch.float32) if sizes is None else sizes.float()
-    merged_sizes = own.new_zeros(batch, width).scatter_add(1, rows, own)
+    merged_sizes = own.new_zeros(batch, width).scatter_add_(1, rows, own)
     # The share of a token that nobody joins is exactly 1.
     shares = own / merged_sizes.gather(1, rows)
-    firsts = torch.arange(batch, device=into.device).unsqueeze(1)
-    survivors = (rows + firsts * width).flatten()
+    firsts = torch.arange(0, batch * width, width, device=into.device)
+    survivors = (rows + firsts.unsqueeze(1)).flatten()
     weighted = tokens * shares.unsqueeze(-1).to(tokens.dtype)
     means = _sums(weighted.reshape(batch * count, dim), survivors, batch * width)
     return means.reshape(batch, width, dim), merged_sizes
@@ -114,9 +114,9 @@ def _sums(
     """Return the sum of the values of each place, added in their order."""
     sums = values.new_zeros(places, values.shape[1])
     if values.device.type == "cpu":
-        return sums.index_add(0, place, values)
+        return sums.index_add_(0, place, values)
     # A GPU adds by `index_add` in any order; this is slower on a CPU.
-    return sums.index_put((place,), values, accumulate=True)
+    return sums.index_put_((place,), values, accumulate=True)
 
 
 @merge_tokens.register_fake
@@ -207,7 +207,7 @@ def _pairs(
     """Return how alike the patches of both sets are."""
     patches = directions(key, prefix)
     first, second = sets = _sets(patches.shape[1], kept, prefix, key.device)
-    alike = patches[:, first] @ patches[:, second].mT
+    alike = patches[:, first].bmm(patches[:, second].mT)
     if sizes is not None:
         weight = sizes[:, prefix:].float().sqrt().sqrt()
         alike = (alike - 1.0) * weight[:, first, None] * weight[:, None, second]
@@ -233,11 +233,15 @@ def _joined(
     best, partner = alike.max(dim=-1)
     batch, of_first, of_second = alike.shape
     patches, staying = of_first + of_second, kept - of_second
+    # The least alike stay; of patches as alike the lower position.
+    stay = best.sort(dim=1, stable=True).indices[:, :staying].sort(dim=1).values
     place = torch.arange(patches, device=alike.device)
-    stay = place[sets.first][keep_top_k(-best, staying)]
-    index = torch.cat([stay, place[sets.second].expand(batch, -1)], dim=1)
-    into = _spread(partner + staying, sets, patches, 0.0)
-    return index, into.scatter(1, index, place[:kept].expand(batch, -1)), best
+    index = torch.cat(
+        [place[sets.first].take(stay), place[sets.second].expand(batch, -1)], dim=1
+    )
+    into = index.new_empty(batch, patches)
+    into[:, sets.first] = partner + staying
+    return index, into.scatter_(1, index, place[:kept].expand(batch, -1)), best
 
 
 def _spread(
