@@ -16,7 +16,7 @@ from exporter.core.prune.ops.factors import (
     directions,
     operator,
 )
-from exporter.core.prune.ops.selection import keep_top_k, with_prefix_rows
+from exporter.core.prune.ops.selection import with_prefix_rows
 from exporter.core.schedule.counts import joined_patches
 
 
