@@ -12,10 +12,6 @@ from exporter.core.vit.protocol import AttentionParts, MlpParts
 from exporter.depth.plan import DepthPlan
 from exporter.depth.surgery import apply_plan
 from tests.calibration.samples import VARIANTS, frozen_images, tiny_vit
-from tests.calibration.whole_attention import (
-    product_rule,
-    relevance_of_attention,
-)
 
 
 def test_an_mlp_of_one_linear_layer_follows_the_rules() -> None:
@@ -97,22 +93,6 @@ def test_a_whole_block_loses_no_relevance(variant: str) -> None:
         part, attention, skip, QueryKeyValue(query, key, value)
     )
     torch.testing.assert_close(total(below), total(middle), rtol=1e-3, atol=1e-5)
-
-
-def test_query_key_and_value_go_back_to_their_own_rows_of_the_projection() -> None:
-    part, seen, _, _ = of_block("plain")
-    skip, context = backward.cam_to_context(
-        part, seen, arriving(seen.tokens, classes=1)
-    )
-    weights, value = relevance_of_attention(seen, context)
-    query, key = product_rule(
-        weights, seen.query.unsqueeze(1), seen.key.unsqueeze(1).mT
-    )
-    rows = torch.stack((query, key.mT, value)).permute(1, 2, 4, 0, 3, 5).flatten(3)
-    branch = rules.linear(rows, seen.normed[:, None], part.qkv.weight)
-    expected = rules.clone(skip + branch, seen.tokens[:, None])
-    found = backward.cam_to_block_input(part, seen, skip, shared(seen, context))
-    torch.testing.assert_close(found, expected)
 
 
 def test_a_gate_is_shared_by_both_halves() -> None:

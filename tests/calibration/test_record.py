@@ -67,14 +67,6 @@ def test_comes_back_as_it_was_saved(
     assert saved.overlap_by_layer == loaded.overlap_by_layer
 
 
-def test_the_hash_names_the_scores() -> None:
-    ours = calibration()
-    assert ours.inter is not None
-    assert ours.inter_sha256 == calibration().inter_sha256
-    assert ours.inter_sha256 != replace(ours, inter=ours.inter + 1e-12).inter_sha256
-    assert calibration(relevance=False).inter_sha256 == ""
-
-
 def test_fits_the_model_that_it_was_made_with() -> None:
     """Other mean colours do not move a patch."""
     colours = replace(SPEC, preprocessing=replace(PREPROCESSING, mean=(0.1, 0.1, 0.1)))
@@ -156,3 +148,11 @@ def test_gamma_is_six_or_all_classes_unless_it_is_said(
             match=f"got {gamma} .* at most {classes}, the classes of tiny",
         ):
             settings.classes_of(classes, "tiny")
+
+
+def test_the_hash_names_the_scores() -> None:
+    ours = calibration()
+    assert ours.inter is not None
+    assert ours.inter_sha256 == calibration().inter_sha256
+    assert ours.inter_sha256 != replace(ours, inter=ours.inter + 1e-12).inter_sha256
+    assert calibration(relevance=False).inter_sha256 == ""
