@@ -143,6 +143,12 @@ def test_walks_end_where_units_or_the_budget_do(
     )
 
 
+def test_a_sample_has_its_accuracy(tmp_path: Path) -> None:
+    (tmp_path / "samples.json").write_text('[{"attention": 0}]')
+    with pytest.raises(ArtefactError, match=r"samples\.json"):
+        read_samples(tmp_path / "samples.json")
+
+
 def test_steps_of_two_units() -> None:
     steps = steps_of({ATTENTION: 3, ACTIVATION: 4}, 4, 2)
     told = [(each.place, each.unit.value[:3], each.count) for each in steps]
@@ -152,9 +158,3 @@ def test_steps_of_two_units() -> None:
         [(1, "act", 2), (2, "att", 2)],
     )
     assert told == [step for walk in walks for step in walk]
-
-
-def test_a_sample_has_its_accuracy(tmp_path: Path) -> None:
-    (tmp_path / "samples.json").write_text('[{"attention": 0}]')
-    with pytest.raises(ArtefactError, match=r"samples\.json"):
-        read_samples(tmp_path / "samples.json")

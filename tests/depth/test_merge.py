@@ -13,7 +13,6 @@ from exporter.core.base.errors import DepthError
 from exporter.core.vit.protocol import BlockParts, mlp_half
 from exporter.depth.surgery import (
     Affine,
-    MlpBlock,
     merge,
     remove_activation,
     without_affine,
@@ -77,17 +76,6 @@ def test_it_is_rounded_once(dtype: torch.dtype) -> None:
     assert not merged.weight.requires_grad and not merged.training
 
 
-def test_the_block_ignores_what_attention_reads() -> None:
-    block = make_vit("eva, bias apart").blocks[0]
-    assert block.mlp is not None
-    tokens = torch.randn(2, 5, 48)
-    with torch.inference_mode():
-        got = MlpBlock(block.mlp)(
-            tokens, rope=torch.ones(1), attn_mask=None, is_causal=False
-        )
-        assert torch.equal(got, mlp_half(block, tokens))
-
-
 TOKENS = torch.randn(2, 6, 48, generator=torch.Generator().manual_seed(0))
 
 
@@ -133,13 +121,6 @@ def test_a_narrow_mlp_keeps_its_two_layers() -> None:
     assert merge(block, 1) is block and mlp_of(block).fc1.out_features == 12
     half = remove_activation(make_vit("deit", mlp_ratio=0.5).blocks[0], 1)
     assert mlp_of(merge(half, 1)).fc2.in_features == 48
-
-
-def test_once_is_enough() -> None:
-    block = remove_activation(make_vit("deit").blocks[0], 1)
-    assert remove_activation(block, 1) is block
-    merged = merge(block, 1)
-    assert remove_activation(merged, 1) is merged and merge(merged, 1) is merged
 
 
 @pytest.mark.parametrize(

@@ -9,8 +9,6 @@ import torch
 from torch import Tensor, nn
 from typing_extensions import override
 
-from exporter.calibration.calibrate import calibrate
-from exporter.calibration.settings import CalibrationSettings
 from exporter.calibration.trace import in_dtype, trace
 from exporter.core.base.errors import DepthError
 from exporter.core.base.targets import ONNXRUNTIME
@@ -18,7 +16,7 @@ from exporter.core.base.vocabulary import AttentionVariant, Method
 from exporter.core.lower.pipeline import lower
 from exporter.core.prune.pruned_vit import PrunedViT
 from exporter.core.schedule.macs import dense_macs
-from exporter.core.schedule.plan import manual_schedule, star_schedule
+from exporter.core.schedule.plan import manual_schedule
 from exporter.core.schedule.policy import resolve
 from exporter.core.schedule.prune import Prune
 from exporter.core.verify.reference import check
@@ -26,9 +24,7 @@ from exporter.core.vit.protocol import (
     PrunableViT,
     attention_half,
     mlp_half,
-    weights_sha256,
 )
-from exporter.data.images import list_images
 from exporter.depth.plan import DepthPlan
 from exporter.depth.surgery import apply_plan
 from exporter.models.registry import adapt, describe, trainable
@@ -37,7 +33,7 @@ from tests.core.prune.adaptive import inter_of
 from tests.depth.models import MERGED_FAMILIES, seeded_vit
 from tests.rounding import assert_whole_at_rates_of_one
 from tests.versions import runs_in_double
-from tests.vits import make_images, make_vit, random_images, varied_images
+from tests.vits import make_vit, random_images, varied_images
 
 PLAN = DepthPlan((2, 3), (1, 3))
 IDENTITY = DepthPlan((2, 3), (1, 3), AttentionVariant.IDENTITY)
@@ -121,18 +117,6 @@ def test_the_identity_is_the_network_whose_attention_returns_what_it_reads(
     )
 
 
-def test_the_users_model_does_not_change() -> None:
-    vit = seeded_vit()
-    images, digest = random_images(vit, 2), vit.weights_sha256
-    expected, blocks = vit.model(images), list(vit.blocks)
-    pruned = apply_plan(vit, DepthPlan((1, 2), (2, 3), AttentionVariant.NOSE))
-    assert torch.equal(vit.model(images), expected) and list(vit.blocks) == blocks
-    assert vit.weights_sha256 == weights_sha256(vit.model) == digest
-    assert vit.spec.attention_layers == (1, 2, 3, 4)
-    own = {id(parameter) for parameter in vit.model.parameters()}
-    assert not any(id(parameter) in own for parameter in pruned.model.parameters())
-
-
 def test_the_spec_and_the_digest_are_those_of_what_is_left() -> None:
     vit = seeded_vit()
     pruned, apart = apply_plan(vit, PLAN), apply_plan(vit, PLAN, unmerged=True)
@@ -192,28 +176,6 @@ def test_the_shipped_plan_of_deit_base() -> None:
     assert parameters == 86_567_656 - 5 * (2_362_368 + 1_536) - 5 * (
         4_722_432 - 590_592 + 1_536
     )
-
-
-@pytest.mark.parametrize("family", ["deit", "lvvit"])
-@pytest.mark.parametrize("variant", AttentionVariant, ids=str)
-def test_it_is_calibrated_and_scheduled(
-    tmp_path: Any, family: str, variant: AttentionVariant
-) -> None:
-    vit = apply_plan(seeded_vit(family), DepthPlan((2, 3), (1, 3), variant))
-    found = calibrate(
-        vit, list_images(make_images(tmp_path / "images")), CalibrationSettings(gamma=2)
-    )
-    assert (
-        found.inter is not None
-        and found.inter.shape == (4, 16)
-        and (found.inter.sum(1) > 0).all()
-    )
-    schedule = star_schedule(
-        vit.spec, list(found.acs), 0.5, resolve(Prune("intra", reduce="drop"))
-    )
-    assert schedule.rates[1] == schedule.rates[2] == 1.0 and set(
-        schedule.pruning_layers
-    ) <= {1, 4}
 
 
 @pytest.mark.ort
