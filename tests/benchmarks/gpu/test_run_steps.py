@@ -1,4 +1,4 @@
-"""Steps one after another: what is done stays done, what was stopped continues, a failure stops nothing."""
+"""Steps one after another: what is done stays done, what was stopped continues."""
 
 import sys
 import time
@@ -61,27 +61,6 @@ def gone(process: int) -> bool:
     return False
 
 
-def test_a_failure_does_not_stop_the_next(
-    run: Callable[..., object], tmp_path: Path
-) -> None:
-    fails = step(
-        "fails", "print('half a table'); sys.exit('error: GPU | got 0 | need 1')"
-    )
-    refuses = step(
-        "refuses",
-        "sys.stderr.write('error: tensorrt | got none | need 10\\n'); sys.exit(2)",
-    )
-    assert run(step("first", "print('a table')"), fails, refuses, step("last", "")) == {
-        "first": ("done", ""),
-        "fails": ("failed", "GPU | got 0 | need 1"),
-        "refuses": ("not run", "tensorrt | got none | need 10"),
-        "last": ("done", ""),
-    }
-    assert log(tmp_path) == "first fails refuses last"
-    assert (tmp_path / "first.out").read_text() == "a table\n"
-    assert (tmp_path / "fails.out").read_text() == "half a table\n"
-
-
 def test_what_is_done_is_not_repeated_unless_asked(
     run: Callable[..., object], tmp_path: Path
 ) -> None:
@@ -96,14 +75,6 @@ def test_what_is_done_is_not_repeated_unless_asked(
             "bad": ("failed", "exit code 1"),
         }
         assert log(tmp_path) == ran
-
-
-def test_another_command_is_another_step(
-    run: Callable[..., object], tmp_path: Path
-) -> None:
-    run(step("good", ""))
-    run(step("good", "pass"))
-    assert log(tmp_path) == "good good"
 
 
 def test_a_step_is_stopped_at_the_limit_and_goes_on(
@@ -124,33 +95,3 @@ def test_a_step_is_stopped_at_the_limit_and_goes_on(
     assert gone(int((tmp_path / "child").read_text()))
     assert run(*both) == {"long": ("done", ""), "next": ("done", "")}
     assert log(tmp_path) == "long long next"
-
-
-def test_a_call_that_is_killed_leaves_its_step_interrupted(
-    run: Callable[..., object], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def killed(*_: object) -> object:
-        raise KeyboardInterrupt
-
-    with monkeypatch.context() as during:
-        during.setattr(module, "_run", killed)
-        with pytest.raises(KeyboardInterrupt):
-            run(step("one", ""))
-    assert run(step("one", ""), limit_s=0) == {
-        "one": ("interrupted", "the call ended before it did")
-    }
-    assert run(step("one", "")) == {"one": ("done", "")}
-
-
-def test_what_cannot_run_says_why(tmp_path: Path) -> None:
-    lacking = Step("training", "training", lacks="--cifar FOLDER")
-    missing = Step(
-        "missing", "a program that is not there", (str(tmp_path / "python"),)
-    )
-    module.run_steps(
-        [lacking, missing], tmp_path, limit_s=60, again=False, tell=lambda: None
-    )
-    assert module.outcome_of(lacking, tmp_path).reason == "needs --cifar FOLDER"
-    found = module.outcome_of(missing, tmp_path)
-    assert found.state == "not run"
-    assert found.reason == f"{tmp_path / 'python'}: No such file or directory"

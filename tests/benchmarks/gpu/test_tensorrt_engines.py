@@ -4,8 +4,6 @@ from pathlib import Path
 
 import pytest
 
-from exporter.core.base.artefact import read_lowered
-from exporter.core.base.vocabulary import Layout
 from exporter.engines.manifest import read_manifest
 from tests.benchmarks.scripts import script
 from tests.engines.engines import BUILT
@@ -80,17 +78,3 @@ def test_an_engine_of_each_and_the_second_call_builds_none(
     assert "dense" in called.read_text()
     monkeypatch.setattr(module, "build_plan", None)
     assert module.prepared(case)().keys() == times.keys()
-
-
-@pytest.mark.ort
-def test_files_have_ranges_where_the_target_quantizes_and_the_layout_that_is_asked_for(
-    tiny_deit: str, tmp_path: Path
-) -> None:
-    method = {name: module.METHODS[name] for name in ("a-STAR 0.7, shrinking",)}
-    found = files.model_files(
-        tiny_deit, method, module.TARGETS["int8"], tmp_path, module.LAYOUTS
-    )
-    assert list(found) == ["dense", "a-STAR 0.7, shrinking"]
-    dense, shrinking = (read_lowered(path) for path in found.values())
-    assert dense.target == shrinking.target == module.TARGETS["int8"]
-    assert shrinking.layout == Layout.SHRINKING != module.TARGETS["int8"].layouts[0]

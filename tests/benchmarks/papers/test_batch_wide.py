@@ -4,7 +4,6 @@ import pytest
 import torch
 
 from exporter.core.base.vocabulary import Method
-from exporter.core.schedule.counts import keep_count
 from exporter.core.schedule.plan import manual_schedule
 from exporter.core.schedule.policy import resolve
 from exporter.core.schedule.prune import Prune
@@ -44,9 +43,3 @@ def test_the_count_of_a_batch_by_hand(
     rows: list[list[float]], mass: float, expected: int
 ) -> None:
     assert batch_count(torch.tensor(rows), mass) == expected
-
-
-def test_many_images_tend_to_the_share_of_patches() -> None:
-    score = torch.rand(512, 100, generator=torch.Generator().manual_seed(0)) ** 8
-    assert batch_count(score, 0.7) == pytest.approx(keep_count(0.7, 100), abs=1)
-    assert batch_count(score[:1], 0.7) < 35

@@ -8,13 +8,11 @@ import pytest
 import timm
 import torch
 
-from tests.benchmarks.papers.quick import DEIT_B, TUNING, flags, rows_of
+from tests.benchmarks.papers.quick import TUNING, flags, rows_of
 from tests.benchmarks.scripts import script
 from tests.exhaustive import also
 
-reproduce, measure, prepared = (
-    script(f"papers/{name}.py") for name in ("reproduce", "measure", "prepared")
-)
+reproduce, measure = script("papers/reproduce.py"), script("papers/measure.py")
 TABLES, COLUMNS = reproduce.TABLES, script("papers/tables.py").COLUMNS
 # They train or collect samples of depth for seconds.
 LONG = (
@@ -144,20 +142,3 @@ def test_every_unpruned_row_has_the_printed_multiply_adds(
     found = lab.numbers(row.model, row.way, ("GFLOPs",))["GFLOPs"]
     half = 0.5 * 10 ** -TABLES[name].decimals[TABLES[name].columns.index("GFLOPs")]
     assert found == pytest.approx(printed, abs=half)
-
-
-def test_a_star_trains_at_the_multiply_adds_at_which_it_is_measured(
-    lab: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    trained: list[Any] = []
-
-    def noted(self: Any, path: Path, schedule: Any, settings: Any) -> None:
-        del path, settings
-        trained.append((self, schedule))
-        raise script("papers/place.py").Missing
-
-    monkeypatch.setattr(prepared.Prepared, "_tune", noted)
-    way = script("papers/star.py").tuned(0.6, "a-star-batch")
-    assert lab.measured(DEIT_B, way, lambda row: row.tuned) is None
-    ((row, schedule),) = trained
-    assert (schedule.method, schedule.keep) == ("star", row.pruned.schedule.keep)
