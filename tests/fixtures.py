@@ -120,30 +120,30 @@ def calibration(workplace: Workplace) -> Path:
     return shared_folder("calibration", make) / "c.safetensors"
 
 
-@pytest.fixture(scope="session")
-def compiled(workplace: Workplace, calibration: Path) -> Callable[..., Path]:
-    """Export folders of that model at rho 0.5, for tests to read, one for each set of further flags."""
-    flags = (
-        *workplace.model,
-        "--images",
-        workplace.images,
-        "--calibration",
-        calibration,
-    )
-    flags += ("--rho", "0.5", "--scorer", "intra", "--rounds", "0", "--json")
+def _folders(name: str, *flags: object) -> Callable[..., Path]:
+    """What makes an export folder, once for each set of further flags."""
 
     def folder(*more: str) -> Path:
         def make(place: Path) -> None:
-            assert (
-                main(
-                    [
-                        str(each)
-                        for each in ("compile", *flags, *more, "--out", place / "out")
-                    ]
-                )
-                == 0
-            )
+            words = ("compile", *flags, *more, "--out", place / "out")
+            assert main([str(word) for word in words]) == 0
 
-        return shared_folder("".join(("compiled", *more)), make) / "out"
+        return shared_folder("".join((name, *more)), make) / "out"
 
     return folder
+
+
+@pytest.fixture(scope="session")
+def compiled(workplace: Workplace, calibration: Path) -> Callable[..., Path]:
+    """Export folders of that model at rho 0.5, for tests to read, one for each set of further flags."""
+    given = ("--images", workplace.images, "--calibration", calibration)
+    flags = ("--rho", "0.5", "--scorer", "intra", "--rounds", "0", "--json")
+    return _folders("compiled", *workplace.model, *given, *flags)
+
+
+@pytest.fixture(scope="session")
+def exported(workplace: Workplace) -> Callable[..., Path]:
+    """The same at 40 % saved, by any method."""
+    given = ("--images", workplace.images)
+    flags = ("--mac-reduction", "0.4", "--rounds", "0", "--json")
+    return _folders("exported", *workplace.model, *given, *flags)

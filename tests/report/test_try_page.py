@@ -25,7 +25,6 @@ import pytest
 from filelock import FileLock
 from PIL import Image
 
-from exporter.cli.main import main
 from exporter.core.base.canonical_json import to_json
 from exporter.core.base.records import Preprocessing, normalise
 from exporter.core.base.targets import ONNXRUNTIME, TARGETS, WEB
@@ -58,8 +57,6 @@ from exporter.report.try_page import (
 )
 from exporter.serve.export_folder import TRY_PAGE, read_models
 from tests.benchmarks.scripts import script
-from tests.commands import Workplace
-from tests.disk_cache import shared_folder
 from tests.folders import artefacts
 from tests.pages import ROOT
 
@@ -195,22 +192,6 @@ def packages() -> Path:
     except compare.NotInstalledError as error:
         pytest.skip(f"{error}")
     return place
-
-
-@pytest.fixture(scope="module")
-def exported(workplace: Workplace) -> Callable[..., Path]:
-    """Export folders with further flags."""
-    flags = ["--mac-reduction", "0.4", "--rounds", "0", "--json"]
-
-    def folder(*more: str) -> Path:
-        def make(place: Path) -> None:
-            words = ["compile", *workplace.model, "--images", workplace.images]
-            words += [*flags, *more, "--out", place / "out"]
-            assert main([str(word) for word in words]) == 0
-
-        return shared_folder("".join(("for the page", *more)), make) / "out"
-
-    return folder
 
 
 @pytest.fixture(scope="module")
