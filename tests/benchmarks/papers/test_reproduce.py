@@ -27,6 +27,24 @@ LONG = (
 DEIT_T = "deit_tiny_patch16_224"
 
 
+@pytest.mark.parametrize("name", TABLES)
+def test_printed_numbers_fit_their_columns(name: str) -> None:
+    table = TABLES[name]
+    accuracy = [
+        at
+        for at, column in enumerate(table.columns)
+        if column.startswith("top") and name.startswith("star")
+    ]
+    for row in table.rows:
+        assert len(row.printed) == len(table.columns), row.label
+        assert (row.way is None) == bool(row.why), row.label
+        assert all(
+            25 < value < 100
+            for at in accuracy
+            if (value := row.printed[at]) is not None
+        )
+
+
 def shown(name: str, capsys: pytest.CaptureFixture[str], *words: object) -> str:
     assert reproduce.main([name, *map(str, words)]) == 0
     return capsys.readouterr().out
