@@ -35,7 +35,7 @@ from exporter.tuning.ways import OWN, Candidate
 from tests.commands import recipe_with
 from tests.vits import make_vit
 
-SETTINGS = FinetuneSettings(epochs=1, batch_size=6, augment="crop", ema_decay=0.0)
+SETTINGS = FinetuneSettings(epochs=1, batch_size=12, augment="crop", ema_decay=0.0)
 
 
 def work(images: Path, out: Path) -> None:

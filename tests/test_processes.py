@@ -7,9 +7,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import accelerate
-import numpy as np
 import pytest
-from PIL import Image
 from safetensors.torch import load_file
 
 import exporter.cli.main
@@ -19,6 +17,7 @@ from exporter.core.base.errors import LaunchError
 from exporter.processes import Processes, processes
 from tests.commands import Command, Workplace
 from tests.several import work
+from tests.vits import make_images
 
 ROOT = Path(__file__).parents[1]
 # A launcher that waits for a process that never comes.
@@ -33,23 +32,10 @@ ALONE = {
 HUNG_S = 300
 
 
-def test_alone_it_does_all() -> None:
-    assert processes() == Processes(0, 1)
-    assert processes().main
-    assert list(processes().own("abc")) == ["a", "b", "c"]
-    assert processes().gathered("x") == ["x"]
-    processes().same("anything", "x")
-
-
 def test_every_process_has_its_own_part() -> None:
     parts = [list(Processes(index, 3).own(range(8))) for index in range(3)]
     assert parts == [[0, 3, 6], [1, 4, 7], [2, 5]]
     assert [Processes(index, 3).main for index in range(3)] == [True, False, False]
-
-
-def test_each_process_takes_whole_batches() -> None:
-    shares = [list(Processes(index, 2).share(range(7), 2)) for index in range(2)]
-    assert shares == [[0, 1, 2, 3], [4, 5, 6]]
 
 
 def test_different_values_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -72,7 +58,7 @@ def test_what_joining_writes_to_stdout_goes_to_stderr(
     monkeypatch.setenv("WORLD_SIZE", "2")
     monkeypatch.setattr(accelerate, "PartialState", joined)
     processes.cache_clear()
-    with pytest.raises(LaunchError, match="WORLD_SIZE"):
+    with pytest.raises(LaunchError, match=r"WORLD_SIZE .* use accelerate launch"):
         processes()
     os.write(1, b"result")
     out, err = capfd.readouterr()
@@ -80,21 +66,9 @@ def test_what_joining_writes_to_stdout_goes_to_stderr(
     assert "[Gloo]" in err
 
 
-def seven_classes(root: Path) -> Path:
-    """Eleven images, of which one is broken, in as many folders as the model has classes."""
-    random = np.random.default_rng(0)
-    for at in range(11):
-        place = root / f"class{at % 7}"
-        place.mkdir(parents=True, exist_ok=True)
-        Image.fromarray(random.integers(0, 256, (70, 70, 3), dtype=np.uint8)).save(
-            place / f"{at}.png"
-        )
-    (root / "class3" / "3.png").write_bytes(b"no image")
-    return root
-
-
 def test_two_processes_give_the_result_of_one(tmp_path: Path) -> None:
-    images = seven_classes(tmp_path / "images")
+    images = make_images(tmp_path / "images", classes=7, each=2)
+    (images / "class_3" / "0.png").write_bytes(b"no image")
     one = tmp_path / "one"
     two = tmp_path / "two"
     work(images, one)
@@ -176,17 +150,6 @@ def test_a_launcher_without_addresses_is_one_line(
         processes.__wrapped__()
 
 
-def test_a_launcher_that_started_one_process_is_one_line(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(
-        accelerate, "PartialState", lambda **_: SimpleNamespace(num_processes=1)
-    )
-    monkeypatch.setenv("WORLD_SIZE", "2")
-    with pytest.raises(LaunchError, match="use accelerate launch"):
-        processes.__wrapped__()
-
-
 @pytest.mark.parametrize("patience", ["", "soon", "0", "-1", "nan", "1e300"])
 def test_patience_is_a_number_of_seconds(
     monkeypatch: pytest.MonkeyPatch, patience: str
@@ -223,3 +186,8 @@ def test_only_the_main_process_prints(
         done = star_export("plan", *workplace.model, "--rho", "0.7", "--json")
         assert done.code == 0, done.err
         assert bool(done.out) == (index == 0)
+
+
+def test_each_process_takes_whole_batches() -> None:
+    shares = [list(Processes(index, 2).share(range(5), 2)) for index in range(2)]
+    assert shares == [[0, 1, 2, 3], [4]]

@@ -4,10 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.calib_data.tiny import write_images
+from tests.vits import make_images
 
 
 @pytest.fixture(scope="session")
 def images(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Nine images of three classes, to read."""
-    return write_images(tmp_path_factory.mktemp("images"), classes=3)
+    return make_images(tmp_path_factory.mktemp("images"), classes=3, side=8)

@@ -1,9 +1,5 @@
-"""A tiny ViT that a test can train, and a handful of images for it."""
+"""A tiny ViT that a test can train."""
 
-from pathlib import Path
-
-import numpy as np
-from PIL import Image
 from rich.console import Console
 
 from tests.benchmarks.scripts import script
@@ -22,14 +18,3 @@ TINY = TRAIN.TrainSettings(
     augment="affine",
     crop_pct=1.0,
 )
-
-
-def write_images(root: Path, classes: int, count: int = 3) -> Path:
-    """A folder of 8×8 noise, one folder a class."""
-    random = np.random.default_rng(0)
-    for label in range(classes):
-        for index in range(count):
-            path = root / f"class{label}" / f"{index}.png"
-            path.parent.mkdir(parents=True, exist_ok=True)
-            Image.fromarray(random.integers(0, 256, (8, 8), dtype=np.uint8)).save(path)
-    return root
