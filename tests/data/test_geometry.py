@@ -81,23 +81,6 @@ def test_every_pixel_is_timms(
     )
 
 
-def test_a_border_has_the_mean_colour_and_the_odd_pixel_behind() -> None:
-    preprocessing = Preprocessing(
-        (3, 4, 4),
-        Interpolation.BILINEAR,
-        (0.0, 0.5, 1.0),
-        (0.5,) * 3,
-        1.0,
-        CropMode.BORDER,
-    )
-    pixels = to_pixels(
-        to_input_size(Image.new("RGB", (4, 1), (9, 9, 9)), preprocessing)
-    )
-    assert (
-        pixels[:, :, 0].T == [[0, 128, 255], [9, 9, 9], [0, 128, 255], [0, 128, 255]]
-    ).all()
-
-
 @given(image=st.tuples(SIDES, SIDES), size=st.tuples(SIDES, SIDES))
 def test_unresized_images_are_cropped_or_padded_with_black_as_hugging_face_does(
     image: tuple[int, int], size: tuple[int, int]

@@ -74,16 +74,6 @@ def test_links_to_folders_are_followed_but_not_in_circles(tmp_path: Path) -> Non
     assert names(tmp_path / "images") == ["cat/1.png"]
 
 
-@given(st.integers(0, 60), st.integers(0, 60), st.text(max_size=5))
-def test_a_draw_is_ascending_distinct_and_of_the_size_asked_for(
-    total: int, count: int, seed: str
-) -> None:
-    drawn = draw(total, count, seed)
-    assert sorted(set(drawn)) == drawn
-    assert min(total, count) == len(drawn)
-    assert set(drawn) <= set(range(total))
-
-
 def test_a_draw_stays_the_same_for_ever() -> None:
     assert draw(100, 5, "0") == [16, 31, 46, 87, 92]
 

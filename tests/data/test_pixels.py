@@ -1,6 +1,7 @@
 """The pixels of image files and of arrays."""
 
 import logging
+import math
 import re
 import struct
 import warnings
@@ -48,14 +49,11 @@ def arrays(folder: ImageFolder) -> np.ndarray[Any, Any]:
 def test_an_array_and_a_tensor(dtype: Any) -> None:
     images = pixels(5).astype(dtype)
     for given in (images, torch.from_numpy(images)):
-        found = images_in(given, SIZE)
+        # The caller draws.
+        found = images_in(given, SIZE, most=2)
         assert np.array_equal(arrays(found), images)
         assert arrays(found).dtype == dtype
     assert not found.labelled
-
-
-def test_all_of_an_array_are_drawn_from() -> None:
-    assert len(images_in(pixels(5), SIZE, most=2).files) == 5
 
 
 @pytest.mark.parametrize(
@@ -222,47 +220,6 @@ def decoded(path: Path) -> list[int]:
 
 
 @pytest.mark.parametrize(
-    ("values", "kind", "expected"),
-    [
-        ([0, 3, 252, 255], np.int32, [0, 3, 252, 255]),
-        ([0, 1], np.int32, [0, 1]),
-        ([0, 257, 65535, 30000], np.int32, [0, 1, 255, 117]),
-        ([0, 3, 252, 255], np.uint16, [0, 0, 1, 1]),
-        ([0.0, 0.5, 1.0, 0.1], np.float32, [0, 128, 255, 26]),
-        ([0.0, 1.0], np.float32, [0, 255]),
-        ([0.0, 2.0, 255.0], np.float32, [0, 2, 255]),
-    ],
-)
-def test_grey_of_any_depth_follows_one_rule(
-    tmp_path: Path, values: list[float], kind: type, expected: list[int]
-) -> None:
-    Image.fromarray(np.array([values], kind)).save(tmp_path / "grey.tif")
-    assert decoded(tmp_path / "grey.tif") == expected
-
-
-@pytest.mark.parametrize(
-    ("values", "kind"),
-    [
-        ([-1, 200], np.int32),
-        ([0, 70_000], np.int32),
-        ([0.0, 1.5], np.float32),
-        ([0.0, 256.0], np.float32),
-        ([-0.1, 0.5], np.float32),
-        ([0.0, float("nan")], np.float32),
-        ([0.0, float("inf")], np.float32),
-    ],
-)
-def test_grey_of_no_known_depth_is_skipped_with_the_reason(
-    tmp_path: Path, values: list[float], kind: type
-) -> None:
-    Image.fromarray(np.array([values] * 4, kind)).save(tmp_path / "grey.tif")
-    assert re.search(
-        r"grey values from \S+ to \S+ where black is 0 and white is \d+",
-        reason(tmp_path / "grey.tif"),
-    )
-
-
-@pytest.mark.parametrize(
     ("values", "kind", "is_guessed"),
     [
         ([0, 200], np.int32, True),
@@ -298,11 +255,19 @@ def test_a_dark_image_of_16_bits_stays_dark_which_is_a_line(
 
 
 INVERTED, TWELVE, PACKED = {262: 0}, {281: 4095}, {256: 4, 258: 12}
+UNKNOWN_DEPTH = r"grey values from \S+ to \S+ where black is 0 and white is \d+"
 
 
 @pytest.mark.parametrize(
     ("values", "kind", "tags", "expected"),
     [
+        ([0, 3, 252, 255], np.int32, {}, [0, 3, 252, 255]),
+        ([0, 1], np.int32, {}, [0, 1]),
+        ([0, 257, 65535, 30000], np.int32, {}, [0, 1, 255, 117]),
+        ([0, 3, 252, 255], np.uint16, {}, [0, 0, 1, 1]),
+        ([0.0, 0.5, 1.0, 0.1], np.float32, {}, [0, 128, 255, 26]),
+        ([0.0, 1.0], np.float32, {}, [0, 255]),
+        ([0.0, 2.0, 255.0], np.float32, {}, [0, 2, 255]),
         ([0, 257, 65535], np.uint16, INVERTED, [255, 254, 0]),
         ([0, 4095, 2048], np.uint16, TWELVE, [0, 255, 128]),
         ([0, 4095, 2048], np.uint16, {**TWELVE, **INVERTED}, [255, 0, 127]),
@@ -318,7 +283,7 @@ INVERTED, TWELVE, PACKED = {262: 0}, {281: 4095}, {256: 4, 258: 12}
         ([0, 100, 200], np.uint8, {281: 200}, [0, 100, 200]),
     ],
 )
-def test_a_tiff_says_which_values_are_black_and_white(
+def test_grey_of_any_depth_follows_one_rule_and_the_words_of_a_tiff(
     tmp_path: Path,
     values: list[float],
     kind: type,
@@ -330,20 +295,27 @@ def test_a_tiff_says_which_values_are_black_and_white(
 
 
 @pytest.mark.parametrize(
-    ("values", "tags", "message"),
+    ("values", "kind", "tags", "message"),
     [
-        (np.array([[0, 5000]], np.uint16), TWELVE, "from 0 to 5000 where black is 0"),
-        (np.array([[0, 9]], np.int16), {}, "signed values, and no word"),
-        (np.array([[0, 9]], np.int8), {}, "signed values, and no word"),
-        (np.array([[7, 7]], np.uint16), {280: 7, 281: 7}, "where black is 7 and white"),
-        (np.zeros((1, 2, 3), np.uint16), TWELVE, "colours whose white is not"),
+        ([-1, 200], np.int32, {}, UNKNOWN_DEPTH),
+        ([0, 70_000], np.int32, {}, UNKNOWN_DEPTH),
+        ([0.0, 1.5], np.float32, {}, UNKNOWN_DEPTH),
+        ([0.0, 256.0], np.float32, {}, UNKNOWN_DEPTH),
+        ([-0.1, 0.5], np.float32, {}, UNKNOWN_DEPTH),
+        ([0.0, math.nan], np.float32, {}, UNKNOWN_DEPTH),
+        ([0.0, math.inf], np.float32, {}, UNKNOWN_DEPTH),
+        ([0, 5000], np.uint16, TWELVE, "from 0 to 5000 where black is 0"),
+        ([0, 9], np.int16, {}, "signed values, and no word"),
+        ([0, 9], np.int8, {}, "signed values, and no word"),
+        ([7, 7], np.uint16, {280: 7, 281: 7}, "where black is 7 and white"),
+        ([[0, 0, 0]] * 2, np.uint16, TWELVE, "colours whose white is not"),
     ],
 )
-def test_what_is_not_followed_is_the_reason_to_skip(
-    tmp_path: Path, values: np.ndarray, tags: dict[int, float], message: str
+def test_grey_that_is_not_followed_is_skipped_with_the_reason(
+    tmp_path: Path, values: Any, kind: type, tags: dict[int, float], message: str
 ) -> None:
-    write_tiff(tmp_path / "grey.tif", values, tags)
-    assert message in reason(tmp_path / "grey.tif")
+    write_tiff(tmp_path / "grey.tif", np.array([values], kind), tags)
+    assert re.search(message, reason(tmp_path / "grey.tif"))
 
 
 def write_tiff(path: Path, values: np.ndarray, tags: Mapping[int, float]) -> None:
@@ -438,19 +410,6 @@ def test_broken_images_are_skipped_counted_and_named(
         ("001.png", "002.png", "004.png"), caplog.messages, strict=True
     ):
         assert name in message and "\n" not in message
-
-
-@pytest.mark.parametrize("workers", [1, 3])
-def test_order_is_kept_and_a_stream_can_be_left_early(
-    tmp_path: Path, workers: int
-) -> None:
-    pictures(tmp_path, 12)
-    files = [ImageFile(tmp_path / f"{index:03}.png", index) for index in range(12)]
-    items = list(stream(files, IMAGENET, workers=workers))
-    assert files == [item.file for item in items if not item.reason]
-    running = stream(iter(files), IMAGENET, ahead=2, workers=workers)
-    next(running)
-    running.close()
 
 
 # A mean and a deviation on the scale of 0 to 1.

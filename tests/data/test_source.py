@@ -34,15 +34,6 @@ def shards(tmp_path: Path) -> list[Path]:
     ]
 
 
-def test_a_folder_knows_its_classes_and_its_size(folder: Path) -> None:
-    source = open_source([folder], 2)
-    files = list(source.files)
-    assert len(files) == 6
-    assert [file.label for file in files] == [0, 0, 0, 1, 1, 1]
-    assert source.class_names == {0: "class_0", 1: "class_1"}
-    assert source.name_of(files[-1].path) == "class_1/2.png"
-
-
 def test_beside_class_folders_tar_files_do_not_count(folder: Path) -> None:
     (folder / "val.tar").write_bytes(b"what the folders were unpacked from")
     assert len(open_source([folder], 2).files) == 6
