@@ -182,22 +182,6 @@ def test_dropout_of_a_module_in_training_is_off(owned: Owned) -> None:
     assert exporter.check(owned.pruned, model, owned.images).passed
 
 
-def test_frozen_parameters_are_not_trained() -> None:
-    module: Any = make_model()
-    module.blocks[:2].requires_grad_(False)
-    vit = exporter.load_model(module)
-    check_trainable(vit)
-    with trainable(vit):
-        needs = {
-            name for name, value in vit.model.named_parameters() if value.requires_grad
-        }
-    expected = {
-        name for name, value in module.named_parameters() if value.requires_grad
-    }
-    assert needs == expected
-    assert not any(value.requires_grad for value in vit.model.parameters())
-
-
 @pytest.mark.parametrize("kind", ["vit", "distilled", "dinov2, registers", "dinov3"])
 @pytest.mark.parametrize("part", ["embeddings", "layer", "norm1", "all but the last"])
 def test_frozen_parameters_of_the_library_stay_in_the_converted_network(

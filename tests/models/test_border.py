@@ -75,7 +75,7 @@ def test_a_model_of_fewer_units_is_its_own_reference() -> None:
 
 
 def permuted(vit: PrunableViT) -> None:
-    """The second block's first two heads change places."""
+    """The second block's heads change places, each with the next one."""
     block = vit.blocks[1]
     assert block.attention is not None
     inner, width = block.attention.qkv, block.attention.head_dim
@@ -85,15 +85,7 @@ def permuted(vit: PrunableViT) -> None:
 
         @override
         def forward(self, tokens: Tensor) -> Tensor:
-            made = inner(tokens)
-            return torch.cat(
-                [
-                    made[..., width : 2 * width],
-                    made[..., :width],
-                    made[..., 2 * width :],
-                ],
-                -1,
-            )
+            return inner(tokens).roll(width, -1)
 
     wrong = replace(block, attention=replace(block.attention, qkv=Permuted()))
     vit.blocks = [vit.blocks[0], wrong, *vit.blocks[2:]]
@@ -113,24 +105,12 @@ def other_eps(vit: PrunableViT) -> None:
 
 
 def other_positions(vit: PrunableViT) -> None:
-    """The tokens' values, as positions would have them that went to a finer grid and back."""
+    """Each token has a little of its neighbour's position."""
     right = vit.embed
 
     def embed(images: Tensor) -> Tensor:
         tokens = right(images)
-        grid = (
-            tokens[:, vit.spec.num_prefix_tokens :]
-            .unflatten(1, vit.spec.grid)
-            .permute(0, 3, 1, 2)
-        )
-        finer = nn.functional.interpolate(grid, scale_factor=2, mode="bicubic")
-        back = nn.functional.interpolate(
-            finer, vit.spec.grid, mode="bicubic", antialias=True
-        )
-        return torch.cat(
-            [tokens[:, : vit.spec.num_prefix_tokens], back.flatten(2).transpose(1, 2)],
-            1,
-        )
+        return tokens.lerp(tokens.roll(1, dims=1), 0.01)
 
     vit.embed = embed  # type: ignore[method-assign]
 
@@ -188,17 +168,12 @@ class Small(vision_transformer.VisionTransformer):  # type: ignore[misc]
 
 
 class Prompted(Small):
-    """Adds learned tokens after the class token."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.prompt = nn.Parameter(torch.randn(1, 4, self.embed_dim))
+    """Adds tokens after the patches."""
 
     @override
     def forward_features(self, x: Tensor, **_: Any) -> Tensor:
         x = self._pos_embed(self.patch_embed(x))
-        x = torch.cat([x[:, :1], self.prompt.expand(len(x), -1, -1), x[:, 1:]], 1)
-        return self.norm(self.blocks(x))
+        return self.norm(self.blocks(torch.cat([x, x[:, 1:5]], 1)))
 
 
 class Scaled(Small):

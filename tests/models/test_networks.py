@@ -7,12 +7,10 @@ from typing import Any
 import pytest
 from huggingface_hub import constants
 from huggingface_hub.errors import LocalEntryNotFoundError
-from timm.models.vision_transformer import VisionTransformer
 from torch import nn
 
 from exporter import bundled
-from exporter.core.base.errors import CheckpointError, HubError, ModelError
-from exporter.core.vit.lvvit import LvVit
+from exporter.core.base.errors import HubError, ModelError
 from exporter.models import hub, listed
 from exporter.models.listed import check_adapter, check_name, model_list
 from exporter.models.networks import Source, create, source_of
@@ -29,21 +27,6 @@ def source(name: str = NAME, **kwargs: Any) -> Source:
     return Source(name, name, kwargs)
 
 
-def test_a_name_of_timms_is_what_the_request_says() -> None:
-    request = ModelRequest(
-        NAME, Path("w.pth"), 3, {"depth": 2, "num_classes": 9}, {"crop_pct": 0.5}
-    )
-    made = source_of(request)
-    assert made.name == NAME
-    assert made.architecture == NAME
-    assert made.checkpoint == Path("w.pth")
-    assert made.model_kwargs == {"depth": 2, "num_classes": 3}
-    assert made.preprocessing == {"crop_pct": 0.5}
-    assert request.model_kwargs == {"depth": 2, "num_classes": 9}
-    assert source_of(ModelRequest(NAME)).checkpoint is None
-    assert source_of(ModelRequest(NAME)).model_kwargs == {}
-
-
 def test_a_bundled_model_brings_its_weights_and_gives_way() -> None:
     model = bundled.DIGITS_VIT
     own = source_of(ModelRequest(model.name))
@@ -52,43 +35,13 @@ def test_a_bundled_model_brings_its_weights_and_gives_way() -> None:
     assert own.checkpoint == model.weights
     assert own.model_kwargs == model.model_kwargs
     assert own.preprocessing == model.preprocessing
-    other = source_of(
-        ModelRequest(model.name, Path("w.pth"), 3, {"depth": 2}, {"crop_pct": 0.5})
-    )
+    kwargs = {"depth": 2, "num_classes": 9}
+    request = ModelRequest(model.name, Path("w.pth"), 3, kwargs, {"crop_pct": 0.5})
+    other = source_of(request)
+    assert request.model_kwargs == {"depth": 2, "num_classes": 9}
     assert other.checkpoint == Path("w.pth")
     assert other.model_kwargs == {**model.model_kwargs, "num_classes": 3, "depth": 2}
     assert other.preprocessing == {**model.preprocessing, "crop_pct": 0.5}
-
-
-def test_a_folder_brings_its_config_and_reads_its_own_weights(tmp_path: Path) -> None:
-    folder = tmp_path / "mine"
-    folder.mkdir()
-    (folder / "config.json").write_text(CONFIG)
-    own = source_of(ModelRequest(str(folder)))
-    assert (own.name, own.checkpoint) == ("mine", None)
-    assert own.repository is not None
-    with pytest.raises(CheckpointError, match="no file named"):
-        own.repository.load_weights(create(own))
-    assert (own.model_kwargs["embed_dim"], own.model_kwargs["num_classes"]) == (48, 3)
-    assert own.preprocessing["crop_mode"] == "squash"
-    request = ModelRequest(
-        str(folder), Path("w.pth"), 5, {"depth": 1}, {"crop_mode": "center"}
-    )
-    other = source_of(request)
-    assert (other.checkpoint, other.repository) == (Path("w.pth"), None)
-    assert [
-        other.model_kwargs[key] for key in ("num_classes", "depth", "embed_dim")
-    ] == [5, 1, 48]
-    assert other.preprocessing["crop_mode"] == "center"
-
-
-def test_a_name_becomes_its_network_where_it_is_wanted() -> None:
-    vit = create(source(depth=2, embed_dim=48, num_heads=3))
-    lvvit = create(source("lvvit_s", depth=1), device="meta")
-    assert isinstance(vit, VisionTransformer) and isinstance(lvvit, LvVit)
-    assert len(vit.blocks) == 2
-    assert {value.device.type for value in vit.parameters()} == {"cpu"}
-    assert {value.device.type for value in lvvit.parameters()} == {"meta"}
 
 
 def test_pretrained_weights_that_cannot_be_had_are_one_line(
@@ -225,7 +178,9 @@ def test_a_list_of_another_release_refuses_no_name(
     check_adapter("resnet50")
 
 
-def test_only_sizes_of_the_request_are_asked_for(tmp_path: Path) -> None:
+def test_only_sizes_of_the_request_are_asked_for_and_a_checkpoint_replaces_the_folders(
+    tmp_path: Path,
+) -> None:
     own = source_of(ModelRequest("digits_vit", Path("w.pth")))
     assert own.model_kwargs["img_size"] == 56 and own.requested == frozenset()
     asked = source_of(
@@ -234,9 +189,9 @@ def test_only_sizes_of_the_request_are_asked_for(tmp_path: Path) -> None:
     assert asked.requested == {"img_size"}
     (tmp_path / "config.json").write_text(CONFIG)
     for checkpoint in (None, Path("w.pth")):
-        assert (
-            source_of(ModelRequest(str(tmp_path), checkpoint)).requested == frozenset()
-        )
+        made = source_of(ModelRequest(str(tmp_path), checkpoint))
+        assert (made.checkpoint, made.requested) == (checkpoint, frozenset())
+        assert (made.repository is None) == bool(checkpoint)
 
 
 def test_a_hub_that_does_not_answer_says_nothing_of_the_model(

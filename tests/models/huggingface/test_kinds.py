@@ -8,8 +8,6 @@ import transformers
 from exporter.core.base.errors import ModelError
 from exporter.models.huggingface.kinds import (
     KINDS,
-    class_of,
-    kind_of,
     network_of,
     tower_config,
 )
@@ -33,20 +31,6 @@ def test_the_size_of_an_mlp_survives_being_a_ratio(hidden: int, dim: int) -> Non
         hidden_size=dim, intermediate_size=hidden, num_attention_heads=16
     )
     assert int(dim * network_of(config, "x")[1]["mlp_ratio"]) == hidden
-
-
-def test_a_tower_within_a_parent_is_found() -> None:
-    inner = {"model_type": "clip_vision_model", "hidden_size": 48}
-    pair = transformers.CLIPConfig(
-        architectures=["CLIPModel"], projection_dim=24, vision_config=inner
-    )
-    tower = tower_config(pair)
-    assert (tower.hidden_size, class_of(tower)) == (48, "CLIPVisionModelWithProjection")
-    assert network_of(tower, "x")[1]["num_classes"] == 24
-    parent = tower_config(transformers.LlavaConfig(vision_config=inner))
-    assert kind_of(parent, "x") is KINDS["CLIPVisionModel"]
-    alone = transformers.ViTConfig()
-    assert tower_config(alone) is alone
 
 
 @pytest.mark.parametrize(
