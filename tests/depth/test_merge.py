@@ -105,16 +105,6 @@ def test_a_block_without_activation_and_its_merged_form(family: str) -> None:
     assert not list(one.norm.parameters()), "folded"
 
 
-@pytest.mark.parametrize(
-    ("family", "folded"),
-    [("lvvit", True), ("deit3, layer scale", True), ("rotary a head", False)],
-)
-def test_the_scale_is_folded_where_it_is_a_module(family: str, folded: bool) -> None:
-    block = merge(remove_activation(seeded_vit(family).blocks[1], 2), 2)
-    ones = torch.ones(1, 1, 48)
-    assert torch.equal(mlp_of(block).out(ones), ones) is folded
-
-
 def test_a_narrow_mlp_keeps_its_two_layers() -> None:
     """One layer pays from half the dimension."""
     block = remove_activation(make_vit("deit", mlp_ratio=0.25).blocks[0], 1)
