@@ -19,8 +19,6 @@ from sklearn.metrics import accuracy_score
 from transformers import ViTForImageClassification, ViTImageProcessorPil
 
 from exporter.core.base.targets import ONNXRUNTIME, ONNXRUNTIME_INT8, Target
-from exporter.data.images import split
-from exporter.data.source import images_at
 from tests.commands import Command, report_of
 from tests.deployment import on_the_machine
 from tests.models.huggingface.saved import make, save
@@ -39,17 +37,13 @@ class Afternoon:
     model: Path
     images: Path
 
-    def pixels(self, part: str) -> tuple[np.ndarray, list[str], list[str]]:
-        """Images as the library prepares them, the names of their classes, and their own names."""
+    def pixels(self, part: str) -> tuple[np.ndarray, list[str]]:
+        """Images as the library prepares them, and the names of their classes."""
         processor = ViTImageProcessorPil.from_pretrained(self.model)
         paths = sorted((self.images / part).glob("*/*.png"))
         opened = [Image.open(path).convert("RGB") for path in paths]
         pixels = processor(opened, return_tensors="np")["pixel_values"]
-        return (
-            pixels,
-            [path.parent.name for path in paths],
-            [path.name for path in paths],
-        )
+        return pixels, [path.parent.name for path in paths]
 
     def named(self, logits: np.ndarray) -> list[str]:
         """The name of each image's class, by the library's config."""
@@ -100,7 +94,7 @@ def afternoon(tmp_path_factory: pytest.TempPathFactory) -> Afternoon:
     network.config.label2id = {name: index for index, name in enumerate(NAMES)}
     save(network, folder / "model")
     started = Afternoon(folder / "model", folder / "images")
-    pixels, names, _ = started.pixels("train")
+    pixels, names = started.pixels("train")
     with torch.no_grad():
         tokens = network.vit(torch.from_numpy(pixels)).last_hidden_state[:, 0].numpy()
         places = [NAMES.index(name) for name in names]
@@ -129,7 +123,7 @@ def _assert_pair(told: Any, names: Any, first: Any, second: Any) -> None:
 
 def _assert_folder(afternoon: Afternoon, report: Any, out: Path) -> list[str]:
     """Compute a report's numbers again; return what the pruned file predicts."""
-    _, names, _ = afternoon.pixels("held_out")
+    _, names = afternoon.pixels("held_out")
     library = afternoon.library("held_out")
     dense, pruned = (
         afternoon.file(out / report["files"][role], "held_out")
@@ -148,41 +142,6 @@ def _assert_folder(afternoon: Afternoon, report: Any, out: Path) -> list[str]:
     return pruned
 
 
-def _assert_parity(afternoon: Afternoon, report: Any, out: Path) -> None:
-    """Compute the differences of the dense file from the library again, on the images that they were told of."""
-    pixels = np.load(out / "reference.npz")["images"]
-    session = onnxruntime.InferenceSession(out / report["files"]["dense"])
-    shipped = session.run(None, {"images": pixels})[0]
-    owners = afternoon.logits(pixels)
-    told, of_all = report["parity"]["dense"], report["parity"]["dense"]["outputs"][0]
-    assert told["images"] == len(pixels) and told["passed"]
-    assert of_all["std"] == pytest.approx(owners.std(), rel=1e-4)
-    largest = float(np.abs(owners - shipped).max())
-    assert of_all["max_abs_diff"] == pytest.approx(
-        largest, abs=1e-5 * float(owners.std())
-    )
-    assert largest <= of_all["max_abs_diff_allowed"]
-    same = owners.argmax(1) == shipped.argmax(1)
-    assert of_all["agreement"]["value"] == same.mean()
-
-
-def _assert_speeds(report: Any) -> None:
-    """Compute each speed and speed-up again from the times of the rounds; no time is judged."""
-    for at in report["batches"]:
-        times = at["throughput"]
-        dense, pruned = (np.array(times[role]["rounds_ms"]) for role in times)
-        for role, rounds in (("dense", dense), ("pruned", pruned)):
-            assert times[role]["median_ms"] == pytest.approx(np.median(rounds))
-            rate = 1e3 * at["batch"] / times[role]["median_ms"]
-            assert times[role]["images_per_s"] == pytest.approx(rate)
-        ratios, told = dense / pruned, at["speed_up"]
-        quartiles = np.percentile(ratios, [25, 50, 75])
-        assert [told["quartiles"][0], told["median"]] == pytest.approx(quartiles[:2])
-        assert told["quartiles"][1] == pytest.approx(quartiles[2])
-        quotient = times["dense"]["median_ms"] / times["pruned"]["median_ms"]
-        assert ratios.min() <= quotient <= ratios.max()
-
-
 def _flags(afternoon: Afternoon) -> tuple[object, ...]:
     images = afternoon.images
     parts = ("--images", images / "train", "--eval-images", images / "held_out")
@@ -199,14 +158,13 @@ def test_compile_and_the_second_machine(
     report = report_of(out)
     assert 0.5 < report["accuracy"]["dense"]["top1"] < 1
     pruned = _assert_folder(afternoon, report, out)
-    _assert_parity(afternoon, report, out)
-    assert report["batches"]
-    _assert_speeds(report)
+    for timed in report["batches"][0]["throughput"].values():
+        assert timed["median_ms"] == pytest.approx(np.median(timed["rounds_ms"]))
     place = afternoon.images / "held_out"
     done_there = on_the_machine("eval", out, "--images", place, "--json")
     assert done_there.returncode == 0, done_there.stderr
     there = json.loads(done_there.stdout)
-    _, names, _ = afternoon.pixels("held_out")
+    _, names = afternoon.pixels("held_out")
     library = afternoon.library("held_out")
     _assert_accuracy(there["models"]["dense"]["accuracy"], names, library)
     _assert_accuracy(there["models"]["pruned"]["accuracy"], names, pruned)
@@ -228,7 +186,7 @@ def test_finetune(afternoon: Afternoon, star_export: Command, tmp_path: Path) ->
     )
     done = star_export("finetune", *_flags(afternoon), *how, "--out", weights)
     assert done.code in (0, 1), done.err  # 1: training has won back nothing
-    _, names, _ = afternoon.pixels("held_out")
+    _, names = afternoon.pixels("held_out")
     library = afternoon.library("held_out")
     _assert_accuracy(done.json["dense"], names, library)
     images = ("--images", afternoon.images / "held_out")
@@ -276,7 +234,7 @@ def test_tune(
     else:
         (file,) = (out / "compiled").glob("*.onnx")
         chosen = afternoon.file(file, "held_out")
-    _, names, _ = afternoon.pixels("held_out")
+    _, names = afternoon.pixels("held_out")
     library = afternoon.library("held_out")
     right = np.array(names) == np.array([library, chosen])
     halves = [done.json["choice"]["loss"], done.json["judged"]["loss"]]
@@ -285,31 +243,3 @@ def test_tune(
     assert sum(half["gained"] for half in halves) == int((~right[0] & right[1]).sum())
     same = sum(half["agreement"] * half["images"] for half in halves)
     assert same == pytest.approx(HELD_OUT * accuracy_score(library, chosen))
-    _assert_tried(afternoon, star_export, out, target)
-
-
-def _assert_tried(
-    afternoon: Afternoon, star_export: Command, out: Path, target: Target
-) -> None:
-    """Compile some candidates again: their losses on the half that chooses are those of the files."""
-    _, names, files = afternoon.pixels("held_out")
-    listing = images_at(afternoon.images / "held_out", len(NAMES), names=NAMES)
-    search, _ = split(listing, 0.5, 0)
-    in_search = [files.index(file.path.name) for file in search.files]
-    both = np.array([names, afternoon.library("held_out")])
-    front = json.loads((out / "front.json").read_text())
-    tried = [point for point in front["tried"] if point["candidate"]["prune"]]
-    for place, point in enumerate([tried[0], tried[-1]]):
-        how = ["--rounds", 0, "--target", target.name]
-        for name, value in point["candidate"]["prune"].items():
-            how += ["--set", f"prune.{name}={value}"] if value else []
-        done = star_export(
-            "compile", *_flags(afternoon), *how, "--out", out / f"{place}"
-        )
-        assert done.code == 0, done.err
-        report = json.loads((out / f"{place}/report.json").read_text())
-        file = out / f"{place}" / report["files"]["pruned"]
-        halves = np.array([*both, afternoon.file(file, "held_out")])[:, in_search]
-        _assert_pair(point["loss"], *halves)
-        rate = front["unpruned"][ONNXRUNTIME.name] * point["gain"]["median"]
-        assert point["images_per_s"] == pytest.approx(rate)

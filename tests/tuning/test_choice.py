@@ -1,6 +1,5 @@
 """The choice reads one half and is judged on the other; over ten seeds of recorded answers the limit holds."""
 
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,7 +11,6 @@ from exporter.core.base.records import Pair
 from exporter.core.base.tensor_names import Array
 from exporter.core.base.vocabulary import Method, Status
 from exporter.core.schedule.prune import Prune
-from exporter.data.images import ImageFile, ImageFolder, split
 from exporter.measure.accuracy import Predictions
 from exporter.measure.benchmark import Ratio, Throughput
 from exporter.measure.loss import PairResult
@@ -25,7 +23,6 @@ from exporter.tuning.choice import (
     chosen,
     images_needed,
     judged,
-    loss_of_choice,
     margin_of,
     most_accurate,
     point_of,
@@ -204,43 +201,3 @@ def test_the_edge_of_a_goal_is_found_by_few_measurements(edge: int) -> None:
     faster = [SHARES.index(each) for each in around(SHARES, beyond, 3, milder=False)]
     assert faster[0] == min(edge, 8)
     assert set(faster) == {edge - 1, edge, edge + 1} or edge in (0, 8, 9)
-
-
-def test_the_promise_is_held_over_ten_seeds() -> None:
-    """One table of per-image answers, as a measurement leaves it: the more a candidate saves, the more it loses."""
-    random, images = np.random.default_rng(0), 2000
-    ease = random.random(images)
-    dense = ease < 0.9
-    recorded = {}
-    for saved in np.linspace(0.1, 0.6, 26):
-        flips = random.random(images) < 0.03
-        recorded[float(saved)] = (ease < 0.9 - 0.06 * saved) ^ flips & (
-            random.random(images) < 0.5
-        )
-    held = 0
-    for seed in range(10):
-        files = tuple(ImageFile(Path(f"images/{at}.png"), 0) for at in range(images))
-        search, final = split(ImageFolder(Path("images"), files), 0.5, seed)
-        first, second = (
-            np.array([int(file.path.stem) for file in half.files])
-            for half in (search, final)
-        )
-        points = []
-        for saved, own in recorded.items():
-            seen = answers(dense[first], own[first])
-            points.append(
-                point(
-                    100 + saved,
-                    loss_of_choice(seen).loss_points or 0.0,
-                    100 * margin_of(seen),
-                )
-            )
-        found = chosen(points, within(3.0))
-        assert found is not None
-        own = recorded[
-            min(recorded, key=lambda saved: abs(100 + saved - found.images_per_s))
-        ]
-        held += (
-            judged(answers(dense[second], own[second]), 3.0).loss.loss_points or 0.0
-        ) <= 3.0
-    assert held >= 9

@@ -43,7 +43,6 @@ from exporter.report import words
 from exporter.serve.export_folder import read_checksums, verify_checksums
 from exporter.training.pruned_checkpoint import pruning_records
 from exporter.tuning import book
-from exporter.tuning import search as search_module
 from exporter.tuning import tune as module
 from exporter.tuning.choice import (
     Point,
@@ -54,8 +53,7 @@ from exporter.tuning.choice import (
 )
 from exporter.tuning.tune import dry_tune, tune
 from exporter.tuning.ways import AXES, Candidate
-from tests.commands import Workplace, recipe_with, tables_of
-from tests.digits import digits
+from tests.commands import Workplace, tables_of
 from tests.exhaustive import also
 from tests.folders import write_folder
 from tests.vits import make_vit
@@ -609,55 +607,3 @@ def test_images_to_measure_on_that_are_calibrated_on_are_said(
         rf"{many}: (\d+) of \1 images to measure on are calibrated on too"
     )
     assert any(map(seen.match, caplog.messages))
-
-
-@pytest.mark.ort
-@pytest.mark.exhaustive
-def test_a_real_search_of_the_digits_model(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Trained weights, real measurements, and a compiled folder."""
-    values: dict[str, Any] = {
-        "model": "digits_vit",
-        "method": Method.TOME,
-        "mac_reduction": 0.4,
-        "rounds": 5,
-    }
-    images: dict[str, Any] = {
-        "images": digits() / "train",
-        "eval_images": digits() / "held_out",
-        "max_eval_images": 60,
-    }
-    recipe = recipe_with(**values, **images, check_images=4, batch=2, more_batches=())
-    settings = TuneSettings(max_ms=1e6, target="onnxruntime-int8")
-    # Whatever this machine takes for each.
-    monkeypatch.setattr(
-        search_module,
-        "chosen",
-        lambda points, _: next(
-            (each for each in points if each.candidate.prune is not None), None
-        ),
-    )
-    found = tune(recipe, settings, tmp_path / "out")
-    assert found.choice is not None and found.judged is not None
-    assert (
-        found.judged.status == Status.MET
-        and (found.judged.loss.loss_points or 0.0) < 20
-    )
-    assert {point.candidate.target for point in found.tried} == {"onnxruntime-int8"}
-    assert {*found.unpruned} == {"onnxruntime-fp32", "onnxruntime-int8"}
-    assert all(rate > 0 for rate in found.unpruned.values())
-    assert found.parity is not None and (tmp_path / "out/compiled/report.html").exists()
-    # Again, from what was measured.
-    monkeypatch.setattr(
-        module, "compile_model", lambda *_, **__: SimpleNamespace(passed=True)
-    )
-    again = tune(recipe, settings, tmp_path / "out")
-    assert again.choice == found.choice
-    assert again.judged == found.judged
-    assert again.tried == found.tried
-    assert json.loads((tmp_path / "out/front.json").read_text()).keys() == {
-        "front",
-        "tried",
-        "unpruned",
-    }
