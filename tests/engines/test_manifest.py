@@ -24,10 +24,6 @@ def make(folder: Path, **different: object) -> tuple[Path, Path]:
     return saved_engine(folder, **{"built": HERE, **different})
 
 
-def test_the_machine_it_was_built_on(tmp_path: Path) -> None:
-    assert check_manifest(*make(tmp_path), HERE).settings.batches == (1, 8)
-
-
 @pytest.mark.parametrize(
     ("here", "message"),
     [

@@ -148,15 +148,6 @@ def test_every_quantized_product_multiplies_so(
     assert found.memory_bytes
 
 
-@pytest.mark.exhaustive
-def test_profiles_have_a_program_each(rtx: Tool, tmp_path: Path) -> None:
-    settings = BuildSettings(runtime="tensorrt-rtx", sm=(86,), batches=(1, 8))
-    file = written(star(), TENSORRT_FP16, tmp_path / "m.onnx")
-    (_, first), (steps, second) = read_programs(build_plan(rtx, file, settings, sm=86))
-    assert first < second
-    assert [*audit(steps, (), second).selection] == [1, 2, 4]
-
-
 def test_a_plan_of_another_form_is_no_empty_audit() -> None:
     with pytest.raises(ArtefactError, match="no program in it"):
         read_programs(b"a plan that was compressed")

@@ -10,10 +10,6 @@ from exporter.engines.settings import BuildSettings
 from tests.core.lower.graphs import artefact
 
 
-def test_a_profile_a_batch() -> None:
-    assert BuildSettings(batches=(1, 8, 32)).profiles == ((1, 1), (8, 8), (32, 32))
-
-
 def test_any_batch_falls_into_one_profile() -> None:
     profiles = BuildSettings(batches=(1, 8, 32), any_batch=True).profiles
     assert profiles == ((1, 1), (2, 8), (9, 32))

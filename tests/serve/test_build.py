@@ -12,7 +12,6 @@ from exporter.core.base.files import sha256_of
 from exporter.core.base.targets import (
     TENSORRT,
     TENSORRT_FP8,
-    TENSORRT_INT8,
     Target,
 )
 from exporter.core.base.tensor_names import INSTRUMENTED, SLICED, instrumented_path
@@ -92,7 +91,6 @@ def test_variants_have_few_batches(
     ("target", "method", "version", "sm", "refusal"),
     [
         (TENSORRT, Method.STAR, "9.3.0", "8.0", "TensorRT 9.3.0 | need 10 or later"),
-        (TENSORRT_INT8, Method.STAR, "9.3.0", "8.0", "9.3.0 | need 10 or later"),
         (TENSORRT, Method.A_STAR, "10.7.0.23", "8.0", "10.7.0.23 | need 10.8 or later"),
         (TENSORRT, Method.A_STAR, "10.8.0.43", "8.0", ""),
         (

@@ -31,7 +31,6 @@ from exporter.core.schedule.prune import Prune
 from exporter.core.verify.onnxruntime_runner import OnnxRuntimeRunner
 from exporter.core.vit.spec import with_outputs
 from exporter.data.pixels import to_input_size, to_pixels
-from exporter.models.huggingface.preprocessing import GREY_LEVELS
 from exporter.serve.huggingface import (
     CLASSES,
     _named,
@@ -132,26 +131,6 @@ def test_the_crop_of_timm_is_served_with_a_line(
     caplog.clear()
     processor_of(replace(how, crop_rounding=CropRounding.DOWN), "vit.onnx")
     assert not caplog.messages
-
-
-@pytest.mark.parametrize("mode", [CropMode.CENTER, CropMode.SQUASH])
-def test_its_other_backend_rounds_by_less_than_half_a_grey_level(
-    tmp_path: Path, mode: CropMode
-) -> None:
-    preprocessing = replace(
-        artefacts().pruned.spec.preprocessing,
-        input_size=(3, 224, 224),
-        crop_mode=mode,
-        crop_rounding=CropRounding.DOWN,
-    )
-    (tmp_path / "preprocessor_config.json").write_text(
-        json.dumps(processor_of(preprocessing, "file"))
-    )
-    pixels = np.random.default_rng(0).integers(0, 256, (333, 501, 3), np.uint8)
-    levels = grey_levels(
-        preprocessing, tmp_path, Image.fromarray(pixels), "torchvision"
-    )
-    assert levels.mean() < GREY_LEVELS
 
 
 @pytest.mark.parametrize(
@@ -286,9 +265,3 @@ def test_the_outputs_of_a_tower_get_the_librarys_names() -> None:
 def test_triton_alone_takes_its_settings() -> None:
     with pytest.raises(RecipeError, match=r"max_batch .* none: it is Triton's"):
         ServeSettings(loader="huggingface", max_batch=8)
-
-
-def test_the_files_are_valid(tmp_path: Path) -> None:
-    write_folder(tmp_path / "folder")
-    (model,) = write_huggingface(tmp_path / "folder", tmp_path / "hf").models
-    onnx.checker.check_model(onnx.load(model))
