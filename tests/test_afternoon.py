@@ -129,16 +129,16 @@ def _assert_folder(afternoon: Afternoon, report: Any, out: Path) -> list[str]:
         afternoon.file(out / report["files"][role], "held_out")
         for role in ("dense", "pruned")
     )
-    if losses := report["fp32_losses"]:
-        _assert_accuracy(report["fp32_accuracy"], names, library)
+    if losses := report["quality"]["fp32_losses"]:
+        _assert_accuracy(report["quality"]["fp32_accuracy"], names, library)
         _assert_pair(losses["dense"], names, library, dense)
         _assert_pair(losses["pruned"], names, library, pruned)
     else:
         assert dense == library
     assert tuple(report["model"]["class_names"]) == NAMES
-    _assert_accuracy(report["accuracy"]["dense"], names, dense)
-    _assert_accuracy(report["accuracy"]["pruned"], names, pruned)
-    _assert_pair(report["pair"], names, dense, pruned)
+    _assert_accuracy(report["quality"]["accuracy"]["dense"], names, dense)
+    _assert_accuracy(report["quality"]["accuracy"]["pruned"], names, pruned)
+    _assert_pair(report["quality"]["pair"], names, dense, pruned)
     return pruned
 
 
@@ -156,9 +156,9 @@ def test_compile_and_the_second_machine(
     done = star_export("compile", *_flags(afternoon), *how, "--out", out)
     assert done.code == 0, done.err
     report = report_of(out)
-    assert 0.5 < report["accuracy"]["dense"]["top1"] < 1
+    assert 0.5 < report["quality"]["accuracy"]["dense"]["top1"] < 1
     pruned = _assert_folder(afternoon, report, out)
-    for timed in report["batches"][0]["throughput"].values():
+    for timed in report["speed"]["batches"][0]["throughput"].values():
         assert timed["median_ms"] == pytest.approx(np.median(timed["rounds_ms"]))
     place = afternoon.images / "held_out"
     done_there = on_the_machine("eval", out, "--images", place, "--json")

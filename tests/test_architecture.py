@@ -74,7 +74,7 @@ INNER_ORDER = {
         ("loss",),
         ("benchmark",),
         ("batch_sweep",),
-        ("gpu_time",),
+        ("gpu_time", "quality", "speed"),
     ),
     "jobs": (
         ("recipe",),

@@ -74,7 +74,7 @@ def test_demo_compiles_the_bundled_model(tmp_path: Path) -> None:
             "digits_vit",
             method,
         )
-        assert report["accuracy"]["dense"]["top1"] >= 0.95
+        assert report["quality"]["accuracy"]["dense"]["top1"] >= 0.95
         assert report["gmacs"]["pruned"] == pytest.approx(
             0.6 * report["gmacs"]["as_it_came"], rel=0.02
         )
@@ -101,7 +101,11 @@ def test_compiling_your_own_model(photos: Path) -> None:
     run(f"{command.rstrip()} --rounds 0", photos)
     report = report_of(photos / "build/cifar")
     assert all(each["passed"] for each in report["parity"].values())
-    assert report["accuracy"]["dense"]["images"] == report["pair"]["images"] == 10
+    assert (
+        report["quality"]["accuracy"]["dense"]["images"]
+        == report["quality"]["pair"]["images"]
+        == 10
+    )
 
 
 @pytest.mark.exhaustive

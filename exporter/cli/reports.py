@@ -27,8 +27,8 @@ def print_reports(by_method: Mapping[Method, Report], out: Path) -> None:
     first, alone, columns = reports[0], len(reports) == 1, _cells(reports[0])
     table = [_row(UNPRUNED, columns, "dense")]
     if (
-        first.fp32_losses
-        or (first.speed and first.speed.as_it_came)
+        first.quality.fp32_losses
+        or (first.speed.at and first.speed.at.as_it_came)
         or first.gmacs["as_it_came"] > first.gmacs["dense"]
     ):
         table.insert(0, _row(AS_IT_CAME, columns, AS_IT_CAME))
@@ -39,7 +39,7 @@ def print_reports(by_method: Mapping[Method, Report], out: Path) -> None:
     )
     saved = f"{first.saved:.1%} of your model's multiply-adds saved"
     how = schedule_words(first.schedule, saved) if alone else first.target
-    batch = f", batch {first.batch}" if first.speed else ""
+    batch = f", batch {first.speed.batch}" if first.speed.at else ""
     print_table(f"{first.model.name}, {how}{batch}", ("", *columns), table)
     lines = list(_lines(reports))
     if alone:
@@ -56,25 +56,26 @@ def _row(name: str, columns: Mapping[str, Mapping[str, str]], role: str) -> list
 
 def _cells(report: Report) -> dict[str, dict[str, str]]:
     """Return what was measured, by column and model; points are against the user's model, in fp32."""
-    gmacs, pair, fp32 = report.gmacs, report.loss, report.fp32_losses
+    gmacs, quality = report.gmacs, report.quality
     macs = {AS_IT_CAME: gmacs["as_it_came"]}
     macs |= {role: gmacs[role] for role in ("dense", "pruned")}
     cells = {"GMACs": {role: f"{count:.3f}" for role, count in macs.items()}}
-    if report.accuracy:
+    if quality.accuracy:
         cells["top-1"] = {
-            role: f"{part.top1:.2%}" for role, part in vars(report.accuracy).items()
+            role: f"{part.top1:.2%}" for role, part in vars(quality.accuracy).items()
         }
         # Of a target in fp32 the unpruned file is measured alone: it computes your model, to rounding.
-        came = report.fp32_accuracy
+        came = quality.fp32_accuracy
         cells["top-1"][AS_IT_CAME] = f"{came.top1:.2%}" if came else "as unpruned"
+    pair = quality.loss
     if pair and pair.loss_points is not None:
         changes = {"pruned": words.points(pair.loss_points)}
-        if fp32:
-            changes["dense"] = words.points(report.precision_loss)
+        if quality.fp32_losses:
+            changes["dense"] = words.points(quality.precision_loss)
         cells["points"] = changes
     elif pair:
         cells["same class"] = {"pruned": f"{pair.agreement:.2%}"}
-    for measured in (report.agreement, report.deviations):
+    for measured in (quality.agreement, quality.deviations):
         if measured:
             said = words.likeness(measured)
             cells[said.column] = {"pruned": said.value}
@@ -83,7 +84,7 @@ def _cells(report: Report) -> dict[str, dict[str, str]]:
 
 def _speed_cells(report: Report) -> dict[str, dict[str, str]]:
     """Return the columns of speed, where it was measured: over the unpruned export, and over the user's model."""
-    at = report.speed
+    at = report.speed.at
     if at is None:
         return {}
     times = dict(vars(at.throughput))
@@ -130,25 +131,28 @@ def _lines(reports: Sequence[Report]) -> Iterator[str]:
 
 def _measured(report: Report) -> Iterator[str]:
     """Yield what the sentence and the table do not say of a model."""
-    if at := report.speed:
+    if at := report.speed.at:
         quartiles = words.interval(at.speed_up.quartiles)
         yield f"speed-up over the unpruned export on {words.timed_on(report)}: quartiles {quartiles}"
     if report.refit:
         yield f"refit: {words.refit(report.refit)}"
-    if report.likeness:
-        for name, value in words.likeness(report.likeness).rows.items():
+    if likeness := report.quality.likeness:
+        for name, value in words.likeness(likeness).rows.items():
             yield f"{name}: {value}"
 
 
 def _skipped(report: Report) -> Iterator[str]:
     calibrated = report.calibration.skipped if report.calibration else {}
-    return skipped_lines({"calibration": calibrated, "evaluation": report.skipped})
+    return skipped_lines(
+        {"calibration": calibrated, "evaluation": report.quality.skipped}
+    )
 
 
 def _lines_of_one(report: Report) -> Iterator[str]:
     """Yield what the table has no place for."""
-    if report.loss and report.loss.loss_points is not None and report.tuned:
+    loss, pair = report.quality.loss, report.quality.pair
+    if loss and loss.loss_points is not None and report.tuned:
         yield "points are against the fine-tuned weights, unpruned"
-    if report.pair and report.accuracy:  # without labels, the table has it
-        same = f"{report.pair.agreement:.2%} of the images"
+    if pair and report.quality.accuracy:  # without labels, the table has it
+        same = f"{pair.agreement:.2%} of the images"
         yield f"the same class as from the unpruned {words.export(report)} on {same}"

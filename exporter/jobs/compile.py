@@ -7,7 +7,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timezone
 from pathlib import Path
-from typing import Any
 
 from exporter.calibration.calibrate import sums_path
 from exporter.calibration.record import Calibration, save_calibration
@@ -171,12 +170,18 @@ def _compiled(
         references = [*references_of(dense, variants, pixels)]
     reports = prove(dense, variants, references, folder)
     tuned = read_record(network.recipe.model.checkpoint, TUNED, Tuned)
-    beside: dict[str, Any] = {"searched": trade_off, "tuned": tuned}
-    if reports[0].batches:
-        date = datetime.now(timezone.utc).strftime("%Y-%m-%d %H:%M UTC")
-        beside |= {"timed_at": date, "command": shlex.join(command)}
     with network.stages.stage("report"):
-        reports = [replace(report, **beside) for report in reports]
+        date = datetime.now(timezone.utc).strftime("%Y-%m-%d %H:%M UTC")
+        typed = shlex.join(command)
+        reports = [
+            replace(
+                report,
+                speed=report.speed.noted(date, typed),
+                searched=trade_off,
+                tuned=tuned,
+            )
+            for report in reports
+        ]
         pictures = pictures_of(reports, variants, folder)
         pages: list[Shown] = list(zip(reports, pictures, strict=True))
         for variant, page, reference, recipe in zip(
@@ -243,7 +248,7 @@ def _deliver(
     save_json(report, out / REPORT)
     instrumented = save_instrumented(variant.file.path)
     pages = _save_pages(page, variant, instrumented, recipe)
-    batches = tuple(sorted({1, report.batch}))
+    batches = tuple(sorted({1, report.speed.batch}))
     raw = save_raw_images(reference[IMAGES], batches, out)
     names = [REFERENCE, SCHEDULE, MODEL, RECIPE, REPORT, *pages]
     if artefact.target.runtime.engines:

@@ -29,26 +29,19 @@ from exporter.core.verify.runner import Runner
 from exporter.core.verify.runners import runner_here
 from exporter.core.vit.spec import as_it_came
 from exporter.data.batches import first_images
-from exporter.data.class_map import MAP_HINT
 from exporter.data.images import ImageFolder
 from exporter.jobs.predicting import EvalModel, embed_models, predict_models
 from exporter.jobs.variant import Variant
-from exporter.measure.accuracy import Accuracy
-from exporter.measure.batch_sweep import (
-    AS_IT_CAME,
-    AtBatch,
-    time_batches,
-)
+from exporter.measure.accuracy import warn_of_guesses
+from exporter.measure.batch_sweep import AS_IT_CAME, time_batches
 from exporter.measure.likeness import compare_vectors
-from exporter.measure.loss import compare_predictions
+from exporter.measure.quality import quality_of
 from exporter.measure.settings import BATCH
+from exporter.measure.speed import Speed
 from exporter.processes import Processes
 from exporter.report.examples import chosen_examples
 from exporter.report.page import Picture, drawn
 from exporter.report.record import CalibratedOn, Report
-
-# With fewer images, nothing tells a model from guesses.
-TO_TELL = 100
 
 logger = logging.getLogger(__name__)
 
@@ -172,7 +165,7 @@ def _report(
         },
         parity=parity,
         hardware=environment(measuring.threads, installed=True),
-        batch=measuring.batch,
+        speed=Speed(measuring.batch),
         use=use,
         calibration=_calibrated_on(variant.calibration),
         refit=variant.gain,
@@ -210,48 +203,15 @@ def _with_classes(
         answers = predict_models(models, folder, BATCH, advance, crew=ALONE)
     unpruned, *pruned = answers.predictions
     if unpruned.labelled:
-        _warn_of_guesses(unpruned.accuracy, dense.network.vit.spec.num_classes, folder)
+        classes = dense.network.vit.spec.num_classes
+        warn_of_guesses(unpruned.accuracy, classes, folder.root)
     original = pruned.pop() if len(pruned) > len(reports) else None
     examples = chosen_examples(answers.names, unpruned, pruned)
     judged = []
     for report, predictions, chosen in zip(reports, pruned, examples, strict=True):
-        accuracy, of_fp32, losses = None, None, None
-        if unpruned.labelled:
-            accuracy = Pair(unpruned.accuracy, predictions.accuracy)
-        if original is not None:
-            of_fp32 = original.accuracy if original.labelled else None
-            losses = Pair(
-                compare_predictions(original, unpruned, ("fp32", "dense")),
-                compare_predictions(original, predictions, ("fp32", "pruned")),
-            )
-        judged.append(
-            replace(
-                report,
-                accuracy=accuracy,
-                pair=compare_predictions(unpruned, predictions, ("dense", "pruned")),
-                fp32_accuracy=of_fp32,
-                fp32_losses=losses,
-                examples=chosen,
-                skipped=answers.skipped,
-            )
-        )
+        quality = quality_of(unpruned, predictions, original, answers.skipped)
+        judged.append(replace(report, quality=quality, examples=chosen))
     return judged
-
-
-def _warn_of_guesses(accuracy: Accuracy, classes: int, folder: ImageFolder) -> None:
-    """Log one line where the unpruned model is not shown to be better than guesses: it tells no loss."""
-    is_better = accuracy.interval[0] > 1 / classes
-    if is_better or classes < 2 or accuracy.images < TO_TELL:
-        return
-    logger.warning(
-        "%s: the unpruned model is right on %.2f %% of %d images, as guesses among its %d classes would be: no "
-        "loss can show. Is it trained, and are the folders its classes? (%s)",
-        folder.root,
-        100 * accuracy.top1,
-        accuracy.images,
-        classes,
-        MAP_HINT,
-    )
 
 
 def _with_vectors(
@@ -272,8 +232,9 @@ def _with_vectors(
             likeness = compare_vectors(
                 unpruned, vectors, answers.labels, output, spec.class_names
             )
-            skipped = report.skipped | answers.skipped
-            agreeing.append(replace(report, **likeness, skipped=skipped))
+            skipped = report.quality.skipped | answers.skipped
+            quality = replace(report.quality, **likeness, skipped=skipped)
+            agreeing.append(replace(report, quality=quality))
         reports = agreeing
     return list(reports)
 
@@ -314,15 +275,12 @@ def _with_speeds(
     with stage as advance, TemporaryDirectory(prefix="star-export-") as scratch:
         runners |= _as_it_came(dense, Path(scratch))
         runs = time_batches(runners, pixels, sizes, rounds, on_progress=advance)
-        batches = [*runs]
+        times = [*runs]
     timed = []
     for place, report in enumerate(reports):
         mac_ratio = report.gmacs["dense"] / report.gmacs["pruned"]
-        times = [
-            AtBatch.of({**batch, "pruned": batch[str(place)]}, mac_ratio)
-            for batch in batches
-        ]
-        timed.append(replace(report, batches=tuple(times)))
+        speed = Speed.of(measuring.batch, times, str(place), mac_ratio)
+        timed.append(replace(report, speed=speed))
     return timed
 
 

@@ -1,9 +1,11 @@
 """Run several models over labelled images in one pass, and measure their top-1 and top-5 accuracy."""
 
+import logging
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 from typing import TypeAlias
 
 import numpy as np
@@ -13,7 +15,13 @@ from exporter.core.base.intervals import Interval, wilson
 from exporter.core.base.tensor_names import IMAGES, LOGITS, Array
 from exporter.core.verify.differences import top_classes
 from exporter.core.verify.runner import Runner
+from exporter.data.class_map import MAP_HINT
 from exporter.data.images import UNKNOWN
+
+# With fewer images, nothing tells a model from guesses.
+TO_TELL = 100
+
+logger = logging.getLogger(__name__)
 
 # The images as each of the models takes them, and one integer class per image.
 Batches: TypeAlias = Iterable[tuple[Sequence[Array], Array]]
@@ -138,6 +146,25 @@ class Predictions:
             top5_hits=int(hits.sum()),
             images=len(self.labels),
         )
+
+
+def warn_of_guesses(accuracy: Accuracy, classes: int, place: Path) -> None:
+    """Log one line where the unpruned model is not shown to be better than guesses: it tells no loss.
+
+    `place` is where the images are.
+    """
+    is_better = accuracy.interval[0] > 1 / classes
+    if is_better or classes < 2 or accuracy.images < TO_TELL:
+        return
+    logger.warning(
+        "%s: the unpruned model is right on %.2f %% of %d images, as guesses among its %d classes would be: no "
+        "loss can show. Is it trained, and are the folders its classes? (%s)",
+        place,
+        100 * accuracy.top1,
+        accuracy.images,
+        classes,
+        MAP_HINT,
+    )
 
 
 def best_classes(logits: Array, classes: Array | None = None) -> Array:

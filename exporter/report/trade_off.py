@@ -17,8 +17,8 @@ def trade_off_of(reports: Sequence[Report]) -> TradeOff | None:
         return first.searched
     points = []
     for report in reports:
-        pair = report.loss
-        at = report.speed
+        pair = report.quality.loss
+        at = report.speed.at
         rho = report.schedule.rho
         if at is None or pair is None or pair.loss_points is None:
             return None
@@ -30,11 +30,11 @@ def trade_off_of(reports: Sequence[Report]) -> TradeOff | None:
         )
         dense = at.throughput.dense.images_per_s
         images = pair.images
-    unpruned = TradePoint("unpruned", dense, first.precision_loss)
+    unpruned = TradePoint("unpruned", dense, first.quality.precision_loss)
     front = front_of([unpruned, *points])
     points = [replace(point, front=point in front) for point in points]
     return TradeOff(
-        first.batch,
+        first.speed.batch,
         "top1",
         images,
         {first.target: dense},

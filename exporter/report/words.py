@@ -145,7 +145,7 @@ def speed(report: Report) -> str:
     """Return the headline of a report."""
     runtime = target_named(report.target).runtime
     place = f" on {timed_on(report)}" if runtime.stand_in is not None else ""
-    return headline(report.batches, report.batch, place)
+    return headline(report.speed.batches, report.speed.batch, place)
 
 
 def timed_on(report: Report) -> str:
@@ -166,7 +166,7 @@ def export(report: Report) -> str:
 
 def gain(report: Report) -> str:
     """Return the whole gain over the model as it came, in its factors; "" where that is the unpruned export."""
-    at = report.speed
+    at = report.speed.at
     if at is None or at.as_it_came is None:
         return ""
     return f"{at.as_it_came.whole:.2f} × your model as it came: {made_of(report)}"
@@ -174,7 +174,7 @@ def gain(report: Report) -> str:
 
 def made_of(report: Report) -> str:
     """Return the factors of the gain over the model as it came, at the batch size of the settings."""
-    at = report.speed
+    at = report.speed.at
     assert at is not None and at.as_it_came is not None
     by_export = at.as_it_came.by_export.median
     return factors(by_export, at.speed_up.median, export(report))
@@ -190,12 +190,12 @@ def factors(by_export: float, by_pruning: float, exported: str) -> str:
 
 def quality(report: Report) -> str:
     """Return what is lost, with its interval, and on how many images."""
-    pair = report.loss
+    pair = report.quality.loss
     if pair is None:
-        if report.likeness is None:
+        measured = report.quality.likeness
+        if measured is None:
             return "accuracy was not measured"
-        sentence = likeness(report.likeness).sentence
-        return f"{sentence} on {report.likeness.images:,} images"
+        return f"{likeness(measured).sentence} on {measured.images:,} images"
     if pair.loss_points is None:
         return f"the same class on {pair.agreement:.1%} of {pair.images:,} images"
     return f"{loss(pair)} on {pair.images:,} images"

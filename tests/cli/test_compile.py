@@ -19,7 +19,7 @@ from exporter.jobs.recipe import Recipe
 from exporter.report.record import Report
 from exporter.serve.export_folder import read_checksums
 from tests.commands import BRIEF, Command, Workplace, recipe_file, report_of
-from tests.report.reports import full_report
+from tests.report.reports import full_report, judged, timed
 
 SETTINGS = {"gamma": 2, "images.seed": 1, "prune.seed": 1, "calibrate.seed": 1}
 
@@ -52,13 +52,20 @@ def test_it_leaves_a_folder_that_proves_itself(
     report = done.json
     assert report == report_of(out)
     assert report["parity"]["pruned"]["passed"]
-    assert report["accuracy"]["dense"]["images"] == 12
-    (at,) = (batch for batch in report["batches"] if batch["batch"] == report["batch"])
+    assert report["quality"]["accuracy"]["dense"]["images"] == 12
+    (at,) = (
+        batch
+        for batch in report["speed"]["batches"]
+        if batch["batch"] == report["speed"]["batch"]
+    )
     assert at["throughput"]["pruned"]["images_per_s"] > 0
     assert at["mac_ratio"] == pytest.approx(
         report["gmacs"]["dense"] / report["gmacs"]["pruned"]
     )
-    assert (report["model"]["name"], report["batch"]) == ("vit_tiny_patch16_224", 2)
+    assert (report["model"]["name"], report["speed"]["batch"]) == (
+        "vit_tiny_patch16_224",
+        2,
+    )
     assert (report["schedule"]["method"], report["schedule"]["rho"]) == ("star", 0.5)
     libraries = {"torch", "timm", "onnx", "onnxruntime"}
     assert libraries <= set(report["hardware"]["versions"])
@@ -145,10 +152,12 @@ def test_several_methods_are_compared(
         assert recipe["prune"]["method"] == method
     for shared in (
         lambda report: report["parity"]["dense"],
-        lambda report: report["accuracy"]["dense"],
-        lambda report: [batch["throughput"]["dense"] for batch in report["batches"]],
+        lambda report: report["quality"]["accuracy"]["dense"],
         lambda report: [
-            batch["as_it_came"]["throughput"] for batch in report["batches"]
+            batch["throughput"]["dense"] for batch in report["speed"]["batches"]
+        ],
+        lambda report: [
+            batch["as_it_came"]["throughput"] for batch in report["speed"]["batches"]
         ],
         lambda report: [
             (example["image"], example["dense"]) for example in report["examples"]
@@ -212,9 +221,8 @@ def told(compiled: Callable[..., Path], monkeypatch: pytest.MonkeyPatch) -> None
     report = load_json(Report, compiled() / "report.json")
     assert report.calibration is not None
     failed = replace(
-        report,
+        judged(report, skipped={"a.tar/4.png": "torn"}),
         parity=Pair(report.parity.dense, replace(report.parity.pruned, passed=False)),
-        skipped={"a.tar/4.png": "torn"},
         calibration=replace(report.calibration, skipped={"b.png": "x"}),
     )
 
@@ -259,8 +267,8 @@ def test_speeds_are_over_the_unpruned_export_and_beside_it_over_the_model_as_it_
     report = full_report()
     if not beside:
         gmacs = {**report.gmacs, "as_it_came": report.gmacs["dense"]}
-        batches = [replace(batch, as_it_came=None) for batch in report.batches]
-        report = replace(report, gmacs=gmacs, batches=tuple(batches))
+        batches = [replace(batch, as_it_came=None) for batch in report.speed.batches]
+        report = timed(replace(report, gmacs=gmacs), *batches)
     both = {Method.STAR: report, Method.TOME: report}
     monkeypatch.setattr(compile_module, "compile_model", lambda *_, **__: report)
     monkeypatch.setattr(compile_module, "compare_methods", lambda *_, **__: both)
@@ -285,14 +293,15 @@ def test_below_fp32_losses_are_beside_the_model_as_it_came(
     compile_digits: Command, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     full = full_report()
+    quality = full.quality
     assert (
-        full.accuracy is not None
-        and full.pair is not None
-        and full.pair.loss_points == 33
+        quality.accuracy is not None
+        and quality.pair is not None
+        and quality.pair.loss_points == 33
     )
-    losses = Pair(replace(full.pair, loss_points=0.25), full.pair)
-    original = replace(full.accuracy.dense, top1=0.91)
-    report = replace(full, fp32_accuracy=original, fp32_losses=losses, batches=())
+    losses = Pair(replace(quality.pair, loss_points=0.25), quality.pair)
+    original = replace(quality.accuracy.dense, top1=0.91)
+    report = judged(timed(full), fp32_accuracy=original, fp32_losses=losses)
     monkeypatch.setattr(compile_module, "compile_model", lambda *_, **__: report)
     lines = compile_digits("--rho", "0.5").out.splitlines()
     rows = [
@@ -336,7 +345,7 @@ def test_outputs_are_compared_by_their_kinds_and_the_embedding_between_models(
         "tokens",
         "layer_03",
     ]
-    assert report["accuracy"] is None
+    assert report["quality"]["accuracy"] is None
     agreement = report["agreement"]
     assert (
         agreement["images"] == 12

@@ -50,7 +50,7 @@ def test_a_folder_on_class_folders(
         low, high = measured["interval"]
         assert 0 <= low <= measured["top1"] <= high <= 1
         assert measured["top5"] == 1
-        assert measured == report["accuracy"][name]
+        assert measured == report["quality"]["accuracy"][name]
     pair = done.json["pair"]
     assert (pair["first"], pair["second"]) == ("dense", "pruned")
     dense, pruned = (
@@ -110,7 +110,7 @@ def test_pytorch_beside_a_file_alone_and_pruned(
     assert set(star_export("eval", *flags).json["models"]) == {"dense"}
     done = star_export("eval", *flags, "--schedule", folder / "schedule.json")
     assert set(done.json["models"]) == {"dense", "pruned"}
-    pruned = report_of(folder)["accuracy"]["pruned"]
+    pruned = report_of(folder)["quality"]["accuracy"]["pruned"]
     assert done.json["models"]["pruned"]["accuracy"] == pruned
 
 

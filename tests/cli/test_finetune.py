@@ -195,7 +195,7 @@ def test_compile_needs_the_checkpoint_alone(
     assert (report["measured_on"], other["measured_on"]) == ("noise", "images")
     for name in ("accuracy", "pair", "agreement", "searched"):
         assert report[name] is None
-    assert report["batches"]
+    assert report["speed"]["batches"]
     for name in report["files"].values():
         assert (alone / name).read_bytes() == (beside / name).read_bytes(), name
     pages = [(out / "report.html").read_text() for out in (alone, beside)]

@@ -51,10 +51,10 @@ def test_a_model_in_memory(
     assert report.passed
     assert repr(report).startswith("<Report tiny, star, onnxruntime-fp32: ")
     assert repr(report).endswith("GMACs, parity passed>")
-    assert (report.speed, report.accuracy) == (None, None)
+    assert (report.speed.at, report.quality.accuracy) == (None, None)
     assert (report.schedule.method, report.schedule.rho) == ("star", 0.5)
     assert report.calibration is not None and report.calibration.images == 6
-    assert len(report.examples) == 6 and report.pair is not None
+    assert len(report.examples) == 6 and report.quality.pair is not None
     sizes = {role: (out / name).stat().st_size for role, name in report.files.items()}
     assert report.file_bytes == sizes
     page = (out / "report.html").read_text(encoding="utf-8")
@@ -99,7 +99,7 @@ def test_class_names_reach_the_deployment_machine(
         images=image_folder, rho=0.5, scorer="intra", rounds=0, threads=1
     )
     report = compile_model(recipe, tmp_path / "out", tiny_vit)
-    assert report.model.class_names == names and report.accuracy is not None
+    assert report.model.class_names == names and report.quality.accuracy is not None
     assert f"{image_folder}: images of 2 of the model's 7 classes" in caplog.text
     assert json.loads((tmp_path / "out/model.json").read_text())["class_names"] == list(
         names
@@ -109,7 +109,7 @@ def test_class_names_reach_the_deployment_machine(
     result, _ = evaluate_models(
         models_at([tmp_path / "out"], RunSettings()), image_folder
     )
-    assert result.models["dense"].accuracy == report.accuracy.dense
+    assert result.models["dense"].accuracy == report.quality.accuracy.dense
 
 
 @pytest.mark.ort
@@ -122,7 +122,7 @@ def test_why_there_is_no_accuracy_is_said(
     recipe = recipe_with(
         images=image_folder, rho=0.5, scorer="intra", rounds=0, threads=1
     )
-    assert compile_model(recipe, tmp_path / "out", tiny_vit).accuracy is None
+    assert compile_model(recipe, tmp_path / "out", tiny_vit).quality.accuracy is None
     expected = (
         f"{image_folder}: 2 class folders ('class_0', 'class_1'), and the model has 7 classes: accuracy is not "
         "measured (--class-map FILE gives their indices)"

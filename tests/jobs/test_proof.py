@@ -15,14 +15,13 @@ from exporter.core.prune.pruned_vit import PrunedViT
 from exporter.core.vit.spec import as_it_came
 from exporter.data.batches import first_images
 from exporter.data.images import ImageFolder, list_images
-from exporter.jobs import proof as proof_module
 from exporter.jobs import steps
 from exporter.jobs.network import Network
 from exporter.jobs.proof import pictures_of, prove, references_of
 from exporter.jobs.recipe import Lowering, Measuring, Recipe
 from exporter.jobs.steps import load_model
 from exporter.jobs.variant import Variant
-from exporter.measure.accuracy import Accuracy
+from exporter.measure.accuracy import Accuracy, warn_of_guesses
 from exporter.processes import Processes
 from exporter.report.page import Picture, save_page
 from exporter.report.record import Report
@@ -99,8 +98,7 @@ def test_a_model_that_is_no_better_than_guesses_is_named(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     accuracy = Accuracy.of(top1_hits=hits, top5_hits=hits, images=images)
-    folder = ImageFolder(Path("photos"), ())
-    proof_module._warn_of_guesses(accuracy, classes, folder)
+    warn_of_guesses(accuracy, classes, Path("photos"))
     start = f"photos: the unpruned model is right on {100 * accuracy.top1:.2f} % of"
     assert len(caplog.messages) == is_told
     assert all(line.startswith(start) for line in caplog.messages)
@@ -138,18 +136,26 @@ def test_what_labels_and_rounds_add(tmp_path: Path, labelled: bool) -> None:
     proof = proved(star(), pair, found)
     assert proof.passed
     assert proof.parity.pruned.layers and not proof.parity.dense.layers
-    assert proof.pair is not None and proof.pair.images == 7
-    assert proof.pair.classes == ()
-    assert (proof.pair.loss_points is not None) == labelled
-    assert (proof.accuracy is not None) == labelled
-    if proof.accuracy is not None:
-        assert proof.accuracy.dense.images == proof.accuracy.pruned.images == 7
-    assert list(proof.skipped) == ["class_1/torn.png"]
+    assert proof.quality.pair is not None and proof.quality.pair.images == 7
+    assert proof.quality.pair.classes == ()
+    assert (proof.quality.pair.loss_points is not None) == labelled
+    assert (proof.quality.accuracy is not None) == labelled
+    if proof.quality.accuracy is not None:
+        assert (
+            proof.quality.accuracy.dense.images
+            == proof.quality.accuracy.pruned.images
+            == 7
+        )
+    assert list(proof.quality.skipped) == ["class_1/torn.png"]
     names = {found.name_of(file.path) for file in found.files}
-    assert {example.image for example in proof.examples} == names - {*proof.skipped}
+    assert {example.image for example in proof.examples} == names - {
+        *proof.quality.skipped
+    }
     assert all((example.label is not None) == labelled for example in proof.examples)
-    assert (proof.speed, trade_off_of([proof]), proof.use) == (None, None, None)
-    assert proof.fp32_losses is None and proof.loss is proof.pair
+    assert (proof.speed.at, trade_off_of([proof]), proof.use) == (None, None, None)
+    assert (
+        proof.quality.fp32_losses is None and proof.quality.loss is proof.quality.pair
+    )
     assert proof.file_bytes["pruned"] == (tmp_path / "pruned.onnx").stat().st_size
     drawn = pictures(pair, proof, found)
     save_page(proof, pair.pruned, tmp_path / "report.html", pictures=drawn)
@@ -182,8 +188,10 @@ def test_an_image_without_a_class_and_other_processes_do_not_stop_it(
     proof = proved(
         star(), lowered_pair(tmp_path, star()), list_images(images, num_classes=classes)
     )
-    assert proof.accuracy is None and proof.pair is not None
-    assert proof.pair.images == classes and proof.pair.loss_points is None
+    assert proof.quality.accuracy is None and proof.quality.pair is not None
+    assert (
+        proof.quality.pair.images == classes and proof.quality.pair.loss_points is None
+    )
 
 
 @pytest.mark.ort
@@ -205,14 +213,14 @@ def test_a_star_says_what_it_left(tmp_path: Path) -> None:
     timed = Measuring(batch=2, more_batches=(3, 1, 2), rounds=5, threads=1)
     proof = proved(pruned, lowered_pair(tmp_path, pruned), found, measuring=timed)
     assert proof.passed
-    assert proof.use is not None and proof.speed is not None
+    assert proof.use is not None and proof.speed.at is not None
     assert (proof.use.images, proof.use.batch) == (3, 2)
-    assert proof.speed.mac_ratio == pytest.approx(
+    assert proof.speed.at.mac_ratio == pytest.approx(
         dense().macs.total / proof.use.useful_macs
     )
-    assert len(proof.speed.throughput.pruned.rounds_ms) == 5
-    assert [batch.batch for batch in proof.batches] == [1, 2, 3]
-    assert proof.batches[1] is proof.speed
+    assert len(proof.speed.at.throughput.pruned.rounds_ms) == 5
+    assert [batch.batch for batch in proof.speed.batches] == [1, 2, 3]
+    assert proof.speed.batches[1] is proof.speed.at
     assert proof.gmacs["pruned"] <= proof.use.most_macs / 1e9
 
 
@@ -247,12 +255,12 @@ def test_the_model_as_it_came_is_timed_beside_both_where_it_is_another(
     pair = lowered_pair(tmp_path, star(family), target, dense(family))
     proof = proved(star(family), pair, found, measuring=timed, reference=dense(family))
     assert lowered_as == ([] if runs is None else [(0, runs)])
-    assert [batch.as_it_came is not None for batch in proof.batches] == [
+    assert [batch.as_it_came is not None for batch in proof.speed.batches] == [
         runs is not None
     ] * 2
-    assert proof.speed is not None
-    if proof.speed.as_it_came is not None:
-        throughput = proof.speed.as_it_came.throughput
+    assert proof.speed.at is not None
+    if proof.speed.at.as_it_came is not None:
+        throughput = proof.speed.at.as_it_came.throughput
         assert (len(throughput.rounds_ms), throughput.batch) == (5, 2)
 
 
@@ -278,18 +286,21 @@ def test_below_fp32_a_loss_is_against_the_model_as_it_came(tmp_path: Path) -> No
     proof = proved(
         star(), pair, found, measuring=Measuring(batch=2, rounds=5, threads=1)
     )
-    came, losses = proof.fp32_accuracy, proof.fp32_losses
-    assert came is not None and losses is not None and proof.pair is not None
-    assert proof.pair.agreement > 0.5
+    came, losses = proof.quality.fp32_accuracy, proof.quality.fp32_losses
+    assert came is not None and losses is not None and proof.quality.pair is not None
+    assert proof.quality.pair.agreement > 0.5
     assert losses.dense.agreement == losses.pruned.agreement == 0
-    assert (proof.loss, proof.loss and proof.loss.first) == (losses.pruned, "fp32")
-    assert proof.accuracy is not None
-    assert proof.precision_loss == pytest.approx(
-        100 * (came.top1 - proof.accuracy.dense.top1)
+    assert (proof.quality.loss, proof.quality.loss and proof.quality.loss.first) == (
+        losses.pruned,
+        "fp32",
+    )
+    assert proof.quality.accuracy is not None
+    assert proof.quality.precision_loss == pytest.approx(
+        100 * (came.top1 - proof.quality.accuracy.dense.top1)
     )
     trade_off = trade_off_of([proof])
     assert trade_off is not None
-    assert trade_off.unpruned_loss == proof.precision_loss
+    assert trade_off.unpruned_loss == proof.quality.precision_loss
     assert trade_off.points[0].loss_points == losses.pruned.loss_points
     drawn = pictures(pair, proof, found)
     save_page(proof, pair.pruned, tmp_path / "report.html", pictures=drawn)

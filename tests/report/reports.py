@@ -1,6 +1,7 @@
 """Reports of compilations that never were."""
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
@@ -10,6 +11,8 @@ from exporter.measure.accuracy import Accuracy, Predictions
 from exporter.measure.batch_sweep import AS_IT_CAME, AtBatch
 from exporter.measure.benchmark import Throughput, TradeOff, TradePoint
 from exporter.measure.loss import compare_predictions
+from exporter.measure.quality import Quality
+from exporter.measure.speed import Speed
 from exporter.report.examples import Example
 from exporter.report.record import Report
 from tests.core.verify.models import compared, images, pruned_family
@@ -28,7 +31,7 @@ def small_report() -> Report:
         gmacs={"dense": 4.0, "pruned": 3.0, "scoring": 0.5, "as_it_came": 4.25},
         parity=Pair(parity, parity),
         hardware=environment(),
-        batch=8,
+        speed=Speed(8),
     )
 
 
@@ -54,20 +57,32 @@ def full_report() -> Report:
     return replace(
         report,
         model=replace(report.model, class_names=names),
-        accuracy=Pair(
-            *(
-                Accuracy.of(top1_hits=hits, top5_hits=100, images=100)
-                for hits in (90, 85)
-            )
+        quality=Quality(
+            accuracy=Pair(
+                *(
+                    Accuracy.of(top1_hits=hits, top5_hits=100, images=100)
+                    for hits in (90, 85)
+                )
+            ),
+            pair=compare_predictions(dense, pruned, ("dense", "pruned"), {}),
         ),
-        pair=compare_predictions(dense, pruned, ("dense", "pruned"), {}),
-        batches=batches,
+        speed=Speed(8, batches),
         examples=(
             Example("cat/<1>.png", 0, dense=0, pruned=2),
             Example("dog/2.png", 1, dense=1, pruned=1),
         ),
         searched=trade_off(),
     )
+
+
+def timed(report: Report, *batches: AtBatch) -> Report:
+    """The same with other times."""
+    return replace(report, speed=replace(report.speed, batches=batches))
+
+
+def judged(report: Report, **quality: Any) -> Report:
+    """The same of another quality."""
+    return replace(report, quality=replace(report.quality, **quality))
 
 
 def times(ms: float, batch: int = 8) -> Throughput:
@@ -88,7 +103,7 @@ def at(batch: int, pruned_ms: float, dense_ms: float = 10.0) -> AtBatch:
 
 def slower_report() -> Report:
     """A model for which pruning does not pay, though it is faster than as it came."""
-    return replace(full_report(), batches=(at(8, 12.5),), searched=None)
+    return replace(timed(full_report(), at(8, 12.5)), searched=None)
 
 
 def trade_off() -> TradeOff:

@@ -37,11 +37,7 @@ from exporter.report.record import CalibratedOn, Report
 from exporter.report.trade_off import trade_off_of
 from tests.core.verify.models import compared, pruned_family
 from tests.folders import artefacts
-from tests.report.reports import (
-    full_report,
-    slower_report,
-    small_report,
-)
+from tests.report.reports import full_report, judged, slower_report, small_report, timed
 
 PIXELS = np.random.default_rng(0).integers(0, 256, (2, 3, 32, 32), np.uint8)
 # What two layers leave of 16 patches of two images.
@@ -217,8 +213,7 @@ def test_the_overlap_of_a_calibrations_halves_is_shown_where_there_is_one(
 def test_images_that_could_not_be_read_are_counted_and_named(tmp_path: Path) -> None:
     torn = {f"<{at}>.png": "torn" for at in range(6)}
     report = replace(
-        small_report(),
-        skipped=torn,
+        judged(small_report(), skipped=torn),
         calibration=CalibratedOn(2, 1, None, {"c.png": "torn"}),
     )
     page = page_of(report, tmp_path)
@@ -244,8 +239,8 @@ def test_accuracies_have_intervals_and_pictures_label_and_predictions(
 ) -> None:
     report = full_report()
     page = page_of(report, tmp_path)
-    assert report.accuracy is not None
-    for accuracy in (report.accuracy.dense, report.accuracy.pruned):
+    assert report.quality.accuracy is not None
+    for accuracy in (report.quality.accuracy.dense, report.quality.accuracy.pruned):
         for hits in (accuracy.top1_hits, accuracy.top5_hits):
             share, (low, high) = hits / 100, wilson(hits, accuracy.images)
             interval = f"<small>{100 * low:.2f} to {100 * high:.2f} %</small>"
@@ -257,8 +252,8 @@ def test_accuracies_have_intervals_and_pictures_label_and_predictions(
 
 def test_speeds_stand_beside_those_over_the_model_as_it_came(tmp_path: Path) -> None:
     full = full_report()
-    plain = replace(
-        full, batches=tuple(replace(batch, as_it_came=None) for batch in full.batches)
+    plain = timed(
+        full, *(replace(batch, as_it_came=None) for batch in full.speed.batches)
     )
     told = (
         "<b>1.83 ×</b>",
@@ -273,18 +268,17 @@ def test_speeds_stand_beside_those_over_the_model_as_it_came(tmp_path: Path) -> 
         assert '<p class="lead">1.67 × as fast as the unpruned export at batch' in page
         both = comparison_of(tmp_path, star=report, tome=report)
         gain = "<td>1.67 ×<small>1.67 to 1.67</small></td>"
-        assert both.count(gain) == 2 * len(report.batches)
-        assert both.count("<td>1.83 ×</td>") == shown * 2 * len(report.batches)
+        assert both.count(gain) == 2 * len(report.speed.batches)
+        assert both.count("<td>1.83 ×</td>") == shown * 2 * len(report.speed.batches)
         assert ("× your model, batch 8" in both) == shown
 
 
 def test_several_methods_stand_side_by_side(tmp_path: Path) -> None:
     first = full_report()
-    assert first.pair is not None
+    assert first.quality.pair is not None
     second = replace(
-        first,
+        judged(first, pair=replace(first.quality.pair, loss_points=7.25)),
         gmacs={**first.gmacs, "pruned": 2.5},
-        pair=replace(first.pair, loss_points=7.25),
         examples=tuple(replace(example, pruned=1) for example in first.examples),
     )
     page = comparison_of(tmp_path, star=first, tome=second)
@@ -341,8 +335,8 @@ def test_the_page_says_what_the_model_was_made_from(tmp_path: Path) -> None:
 
 def test_what_fine_tuning_recorded_stands_first(tmp_path: Path) -> None:
     report = replace(full_report(), examples=())
-    assert report.accuracy is not None and report.pair is not None
-    tuned = Tuned("cifar10/test", report.accuracy, report.pair)
+    assert report.quality.accuracy is not None and report.quality.pair is not None
+    tuned = Tuned("cifar10/test", report.quality.accuracy, report.quality.pair)
     save_page(
         replace(report, tuned=replace(tuned, earlier=tuned)),
         artefacts().pruned,
@@ -363,9 +357,11 @@ def test_what_fine_tuning_recorded_stands_first(tmp_path: Path) -> None:
 
 def losing(low: float, points: float, high: float) -> Report:
     report = full_report()
-    assert report.pair is not None
-    pair = replace(report.pair, loss_points=points, loss_interval_points=(low, high))
-    return replace(report, pair=pair, searched=None)
+    assert report.quality.pair is not None
+    pair = replace(
+        report.quality.pair, loss_points=points, loss_interval_points=(low, high)
+    )
+    return replace(judged(report, pair=pair), searched=None)
 
 
 @pytest.mark.parametrize(
@@ -426,9 +422,10 @@ def test_a_page_speaks_of_time_where_something_was_timed(
 ) -> None:
     report, command = losing(0.3, 0.9, 2.2), "star-export compile --rho 0.5"
     if is_timed:
-        report = replace(report, timed_at="2026-01-02 03:04 UTC", command=command)
+        speed = report.speed.noted("2026-01-02 03:04 UTC", command)
+        report = replace(report, speed=speed)
     else:
-        report = replace(report, batches=())
+        report = timed(report)
     both = comparison_of(tmp_path, star=report, tome=report)
     for page in (page_of(report, tmp_path), both):
         own = re.sub(r"(?s)<style>.*?</style>", "", page)
@@ -444,7 +441,7 @@ def test_the_worst_image_of_a_tower_stands_beside_the_mean(tmp_path: Path) -> No
         0.41, (0.34, 0.48), 0.255, (0.2, 0.32), 0.48, 10, Pair(0.335, 0.31)
     )
     agreement = Agreement(200, 0.9682, 0.2865, retrieval)
-    report = replace(small_report(), agreement=agreement)
+    report = judged(small_report(), agreement=agreement)
     page = page_of(report, tmp_path)
     for text in (
         "<b>0.9682 (lowest 0.2865)</b>",
@@ -457,4 +454,4 @@ def test_the_worst_image_of_a_tower_stands_beside_the_mean(tmp_path: Path) -> No
     ):
         assert text in page
     near = replace(agreement, embedding_cosine_least=0.95)
-    assert 'class="card no"' not in page_of(replace(report, agreement=near), tmp_path)
+    assert 'class="card no"' not in page_of(judged(report, agreement=near), tmp_path)

@@ -18,7 +18,7 @@ def test_it_is_plain_json() -> None:
     told = json.loads(to_json(small_report()))
     assert told["files"] == {"dense": "d.onnx", "pruned": "p.onnx"}
     assert told["parity"]["pruned"]["passed"] is True
-    assert (told["schedule"]["method"], told["accuracy"]) == ("star", None)
+    assert (told["schedule"]["method"], told["quality"]["accuracy"]) == ("star", None)
 
 
 def test_both_models_are_what_pytorch_computes_or_the_whole_fails() -> None:

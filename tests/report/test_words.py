@@ -10,7 +10,14 @@ from exporter.core.base.intervals import loss_interval
 from exporter.measure.batch_sweep import AtBatch
 from exporter.measure.loss import PairResult
 from exporter.report import words
-from tests.report.reports import at, full_report, slower_report, small_report
+from tests.report.reports import (
+    at,
+    full_report,
+    judged,
+    slower_report,
+    small_report,
+    timed,
+)
 
 
 @pytest.mark.parametrize(
@@ -77,7 +84,7 @@ def test_the_batch_of_the_settings_is_first_unless_pruning_does_not_pay() -> Non
 
 
 def test_the_whole_gain_is_told_in_its_factors() -> None:
-    report = replace(full_report(), batches=(at(8, 8.0),))
+    report = timed(full_report(), at(8, 8.0))
     assert words.gain(report) == (
         "3.12 × your model as it came: 2.50 by the export, 1.25 by pruning"
     )
@@ -86,8 +93,8 @@ def test_the_whole_gain_is_told_in_its_factors() -> None:
         ("tensorrt-fp16", "fp16 export"),
     ):
         assert f"2.50 by the {export}," in words.gain(replace(report, target=target))
-    alone = replace(report.batches[0], as_it_came=None)
-    assert words.gain(replace(report, batches=(alone,))) == ""
+    alone = replace(report.speed.batches[0], as_it_came=None)
+    assert words.gain(timed(report, alone)) == ""
     assert words.gain(small_report()) == ""
 
 
@@ -100,10 +107,12 @@ def test_a_stand_in_is_named_in_the_headline() -> None:
 
 def test_where_pruning_does_not_pay_the_sentences_begin_with_it() -> None:
     report = slower_report()
-    assert not report.pays and full_report().pays and small_report().pays
-    assert not replace(report, batches=(at(1, 12.5), at(8, 5.0))).pays
-    assert not replace(report, batches=(at(1, 5.0), undecided(8))).pays
-    assert replace(report, batches=(undecided(1), at(8, 5.0))).pays
+    assert (
+        not report.speed.pays and full_report().speed.pays and small_report().speed.pays
+    )
+    assert not timed(report, at(1, 12.5), at(8, 5.0)).speed.pays
+    assert not timed(report, at(1, 5.0), undecided(8)).speed.pays
+    assert timed(report, undecided(1), at(8, 5.0)).speed.pays
     assert words.sentences(report).startswith(
         "Slower than the unpruned export: 0.80 × at batch 8. "
         "2.00 × your model as it came: 2.50 by the export, 0.80 by pruning. −33.00 points of top-1 (95 %: −"
@@ -112,9 +121,11 @@ def test_where_pruning_does_not_pay_the_sentences_begin_with_it() -> None:
 
 def test_what_is_lost_is_told_as_far_as_it_is_known() -> None:
     report = full_report()
-    assert report.pair is not None
+    assert report.quality.pair is not None
     assert words.quality(report).endswith(") on 100 images")
-    unlabelled = replace(report.pair, loss_points=None, loss_interval_points=None)
-    report = replace(report, pair=unlabelled)
+    unlabelled = replace(
+        report.quality.pair, loss_points=None, loss_interval_points=None
+    )
+    report = judged(report, pair=unlabelled)
     assert words.quality(report) == "the same class on 67.0% of 100 images"
     assert words.quality(small_report()) == "accuracy was not measured"
