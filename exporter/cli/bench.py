@@ -12,7 +12,6 @@ from typing import Any
 
 from exporter.cli.flags import add_file, add_folder
 from exporter.cli.output import (
-    RichStages,
     print_lines,
     print_table,
     schedule_words,
@@ -61,9 +60,7 @@ def run(arguments: argparse.Namespace) -> int:
     settings = from_flags(BenchSettings, arguments)
     runtime = from_flags(RunSettings, arguments)
     models, reference = _models(arguments)
-    result = bench(
-        models, reference, settings, RichStages(quiet=arguments.quiet), runtime=runtime
-    )
+    result = bench(models, reference, settings, arguments.stages, runtime=runtime)
     show(arguments, result, lambda: _print(result))
     if result.gpu_failure:
         print(f"error: {result.gpu_failure}", file=sys.stderr)

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from exporter.cli.flags import add_file, add_folder
-from exporter.cli.output import RichStages, print_lines, show
+from exporter.cli.output import print_lines, show
 from exporter.cli.setting_flags import add_flags, from_flags
 from exporter.core.base.errors import RecipeError
 from exporter.engines.manifest import EngineManifest
@@ -65,7 +65,7 @@ def _build(arguments: argparse.Namespace) -> int:
     from exporter.serve.build import build_folder
 
     settings = from_flags(BuildSettings, arguments)
-    stages = RichStages(quiet=arguments.quiet)
+    stages = arguments.stages
     built = build_folder(arguments.folder, settings, stages)
     show(arguments, built, lambda: _print(built))
     return int(any(engine.broken for engine in built))

@@ -10,7 +10,6 @@ from pathlib import Path
 from exporter.calibration.record import Calibration
 from exporter.cli.flags import IMAGE_FLAGS, MODEL_FLAGS, add_out, add_recipe, recipe_of
 from exporter.cli.output import (
-    RichStages,
     print_lines,
     print_table,
     show,
@@ -52,7 +51,7 @@ def run(arguments: argparse.Namespace) -> int:
 
     # The file serves every scorer unless one is named: the default one needs no inter-layer scores.
     recipe = recipe.but(prune={"scorer": recipe.prune.scorer or FUSED.name})
-    variant = open_recipe(recipe, RichStages(quiet=arguments.quiet), restore=False)
+    variant = open_recipe(recipe, arguments.stages, restore=False)
     _ = variant.network.full  # a model that cannot be loaded is refused first
     calibration = variant.calibrate(out)
     if calibration.record.settings.max_images == "auto":

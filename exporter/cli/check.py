@@ -16,7 +16,7 @@ from exporter.cli.flags import (
     recipe_of,
     refuse,
 )
-from exporter.cli.output import RichStages, print_lines, show
+from exporter.cli.output import print_lines, show
 from exporter.cli.setting_flags import add_flags, by_place, from_flags
 from exporter.core.base.errors import ArtefactError, RecipeError
 from exporter.core.base.settings import sections_of
@@ -70,7 +70,7 @@ def _compare_folder(arguments: argparse.Namespace) -> int:
     from exporter.serve.check import check_folder
 
     settings = from_flags(RunSettings, arguments)
-    with RichStages(quiet=arguments.quiet).stage("parity with PyTorch's outputs"):
+    with arguments.stages.stage("parity with PyTorch's outputs"):
         result = check_folder(arguments.folder, settings)
     record = {**vars(result), "passed": result.passed}
     show(arguments, record, lambda: _print(result))
@@ -105,7 +105,7 @@ def _compare_file(arguments: argparse.Namespace) -> int:
     from exporter.jobs.opened import open_recipe
     from exporter.jobs.variant import Variant
 
-    stages = RichStages(quiet=arguments.quiet)
+    stages = arguments.stages
     network = open_recipe(recipe, stages).network
     threads = settings.threads or network.measuring.threads
     check_graph(model, artefact, file)

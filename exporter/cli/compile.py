@@ -24,7 +24,6 @@ from exporter.cli.flags import (
     show_dry_run,
 )
 from exporter.cli.output import (
-    RichStages,
     show,
 )
 from exporter.cli.setting_flags import add_flags
@@ -64,7 +63,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Compile and print the report; the exit code is 0 if all models pass the parity check, else 1."""
-    stages, out = RichStages(quiet=arguments.quiet or arguments.dry_run), arguments.out
+    stages, out = arguments.stages, arguments.out
     names = getattr(arguments, METHOD, "").split(",")
     methods = [Method.named(name) for name in names] if len(names) > 1 else []
     if methods:

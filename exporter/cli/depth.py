@@ -18,7 +18,6 @@ from exporter.cli.flags import (
     recipe_of,
 )
 from exporter.cli.output import (
-    RichStages,
     print_lines,
     print_table,
     show,
@@ -162,7 +161,7 @@ def _chosen(arguments: argparse.Namespace, choice: ChoiceSettings) -> "Chosen":
     needed(recipe.images.images, "--images", TRAIN_IMAGES)
     network.check_images()
     weights_file(out)
-    network = _network(arguments, RichStages(quiet=arguments.quiet))
+    network = _network(arguments, arguments.stages)
     from exporter.depth.collect import read_samples
     from exporter.jobs.depth import choose_to
 

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING
 
 from exporter.cli.flags import MODEL_FLAGS, add_file, add_recipe, recipe_of
 from exporter.cli.output import (
-    RichStages,
     percent_interval,
     print_lines,
     print_table,
@@ -23,6 +22,7 @@ from exporter.cli.output import (
 )
 from exporter.cli.setting_flags import add_flags, from_flags
 from exporter.core.base.errors import RecipeError
+from exporter.core.base.progress import Stages
 from exporter.engines.choice import RunSettings
 from exporter.jobs.network import Network
 from exporter.jobs.recipe import Recipe
@@ -75,7 +75,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Evaluate and print; the exit code is 0, or 2 if the interval is wider than asked for."""
     settings = from_flags(EvalSettings, arguments)
-    stages = RichStages(quiet=arguments.quiet)
+    stages = arguments.stages
     recipe = recipe_of(arguments)
     if _names_model(recipe):
         Network.of(recipe).check_model()
@@ -105,7 +105,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _models(
-    arguments: argparse.Namespace, recipe: Recipe, stages: RichStages
+    arguments: argparse.Namespace, recipe: Recipe, stages: Stages
 ) -> "tuple[EvalModel, ...]":
     """Return the one or two models that the arguments name, PyTorch's first."""
     from exporter.jobs.eval_models import models_at, torch_models

@@ -13,7 +13,7 @@ from exporter.cli.flags import (
     recipe_of,
     refuse,
 )
-from exporter.cli.output import RichStages, print_lines, show
+from exporter.cli.output import print_lines, show
 from exporter.cli.setting_flags import add_flags
 from exporter.core.base.errors import RecipeError
 from exporter.core.base.files import writable_file
@@ -55,7 +55,7 @@ def run(arguments: argparse.Namespace) -> int:
     from exporter.core.base.large_onnx import save_onnx
     from exporter.jobs.opened import open_recipe
 
-    stages = RichStages(quiet=arguments.quiet)
+    stages = arguments.stages
     variant = open_recipe(recipe, stages, dense=arguments.dense)
     pruned = variant.pruned
     with stages.stage(f"export, {pruned.method}"):

@@ -18,7 +18,6 @@ from exporter.cli.flags import (
     show_dry_run,
 )
 from exporter.cli.output import (
-    RichStages,
     percent_interval,
     print_lines,
     print_table,
@@ -69,7 +68,7 @@ def add_arguments(parser: Parser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Train, measure and print; the exit code is 1 where training has made nothing better."""
-    stages = RichStages(quiet=arguments.quiet or arguments.dry_run)
+    stages = arguments.stages
     recipe, out, teacher = recipe_of(arguments), arguments.out, arguments.teacher
     settings = training_of(arguments, recipe)
     network = Network.of(recipe)

@@ -73,7 +73,6 @@ EXPORT_LIBRARIES = (
     "jinja2",
     "matplotlib",
     "tomli_w",
-    "tomli",
 )
 
 
@@ -126,6 +125,7 @@ def _run(argv: Sequence[str] | None) -> int:
         parts = (f"unrecognized arguments: {' '.join(unknown)}", nearest)
         arguments.parser.error(" | ".join(filter(None, parts)))
     _log(quiet=arguments.quiet, verbose=arguments.verbose)
+    from exporter.cli.output import RichStages
     from exporter.core.base.machine import within_quota
 
     if threads := within_quota():
@@ -133,6 +133,8 @@ def _run(argv: Sequence[str] | None) -> int:
         os.environ.setdefault("OMP_NUM_THREADS", str(threads))
     # Threads that spin while they wait for one another hold up whatever they wait for where CPUs are shared.
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+    is_silent = arguments.quiet or getattr(arguments, "dry_run", False)
+    arguments.stages = RichStages(quiet=is_silent)
     with _joined(arguments.verb, spread=arguments.spread):
         try:
             return int(arguments.run(arguments))

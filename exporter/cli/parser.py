@@ -4,6 +4,8 @@ import argparse
 from collections.abc import Iterator, Sequence
 from difflib import get_close_matches
 from pathlib import Path
+from shutil import get_terminal_size
+from textwrap import fill
 from typing import Any, NoReturn
 
 from exporter.core.base.errors import SHORT
@@ -31,26 +33,15 @@ EXIT_CODES = {
 }
 
 
-class _Layout(argparse.HelpFormatter):
-    """Wrap paragraphs, but keep indented ones as they are."""
-
-    def _fill_text(self, text: str, width: int, indent: str) -> str:
-        parts = (
-            part.rstrip("\n")
-            if part.startswith(INDENT)
-            else super(_Layout, self)._fill_text(part, width, indent)
-            for part in text.split("\n\n")
-        )
-        return "\n\n".join(parts)
-
-
 class Parser(argparse.ArgumentParser):
     """Parse the flags of a command or a verb; a usage error is one line, like every other error."""
 
     def __init__(self, **options: Any) -> None:
         # What is short for a flag of one verb is another flag, or none, of the next.
         super().__init__(
-            **{"formatter_class": _Layout, "allow_abbrev": False, **options}
+            formatter_class=argparse.RawDescriptionHelpFormatter,
+            allow_abbrev=False,
+            **options,
         )
         self.register("type", Path, _path)
         # Made in their order; the help leaves out those without flags, and shows the last one last.
@@ -66,7 +57,8 @@ class Parser(argparse.ArgumentParser):
         `fails` says what exit code 1 means; "" if the command never exits with it.
         """
         commands = "\n".join(INDENT + example for example in examples)
-        self.description = f"{self.description}\n\nExamples:\n\n{commands}"
+        paragraphs = [*map(_wrapped, (self.description or "").split("\n\n"))]
+        self.description = "\n\n".join([*paragraphs, "Examples:", commands])
         codes = {**EXIT_CODES, 1: fails}
         lines = (
             f"{INDENT}{code:<5}{codes[code]}" for code in sorted(codes) if codes[code]
@@ -103,6 +95,10 @@ class Parser(argparse.ArgumentParser):
                 yield f"[{name}]" if action.nargs == "?" else name
             elif action.required:
                 yield f"{action.option_strings[-1]} {name}"
+
+
+def _wrapped(paragraph: str) -> str:
+    return fill(" ".join(paragraph.split()), get_terminal_size().columns - 2)
 
 
 def _path(text: str) -> Path:

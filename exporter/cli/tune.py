@@ -19,7 +19,6 @@ from exporter.cli.flags import (
     show_dry_run,
 )
 from exporter.cli.output import (
-    RichStages,
     print_lines,
     print_table,
     show,
@@ -90,7 +89,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Search and print; the exit code is 1 where no model reaches the goal, or the choice is none after all."""
-    stages = RichStages(quiet=arguments.quiet or arguments.dry_run)
+    stages = arguments.stages
     settings, weights = from_flags(TuneSettings, arguments), arguments.weights
     recipe, out = recipe_of(arguments, DEFAULTS), arguments.out
     _check(recipe, settings, weights, out)

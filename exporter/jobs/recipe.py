@@ -9,11 +9,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from exporter.calibration.settings import CalibrationSettings
-from exporter.core.base.errors import (
-    MissingDependencyError,
-    RecipeError,
-    reason_of,
-)
+from exporter.core.base.errors import RecipeError, reason_of
 from exporter.core.base.files import GivenPath, regular, written_beside
 from exporter.core.base.records import Schedule
 from exporter.core.base.settings import (
@@ -228,8 +224,6 @@ def read_recipe(path: Path, above: tuple[Path, ...] = ()) -> Tables:
         content = msgspec.toml.decode(regular(path).read_bytes())
     except (OSError, ValueError, RecursionError) as error:
         raise RecipeError(path, reason_of(error), "a TOML recipe") from None
-    except ImportError:
-        raise MissingDependencyError("tomli", "export") from None
     got = f"more than {MOST_EXTENDS} in a row" if len(above) > MOST_EXTENDS else ""
     if place in above:
         got = "a recipe that extends itself"

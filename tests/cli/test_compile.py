@@ -346,7 +346,7 @@ def test_outputs_are_compared_by_their_kinds_and_the_embedding_between_models(
         "layer_03",
     ]
     assert report["quality"]["accuracy"] is None
-    agreement = report["agreement"]
+    agreement = report["quality"]["agreement"]
     assert (
         agreement["images"] == 12
         and agreement["embedding_cosine"] > agreement["embedding_cosine_least"]

@@ -1,7 +1,6 @@
 """A record for each step gives flags, help, defaults and the tables of a TOML file."""
 
 import argparse
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +9,7 @@ import pytest
 from exporter.cli.flags import add_recipe, recipe_of
 from exporter.cli.setting_flags import add_flags
 from exporter.core.base.canonical_json import to_json
-from exporter.core.base.errors import MissingDependencyError, ModelError, RecipeError
+from exporter.core.base.errors import ModelError, RecipeError
 from exporter.core.base.settings import fields_of, sections_of
 from exporter.core.base.vocabulary import Layout, Method
 from exporter.jobs.recipe import (
@@ -171,19 +170,6 @@ def test_recipes_that_extend_each_other(tmp_path: Path) -> None:
     (tmp_path / "b.toml").write_text('extends = "a.toml"')
     with pytest.raises(RecipeError, match="got a recipe that extends itself"):
         read_recipe(tmp_path / "a.toml")
-
-
-def test_a_python_without_a_toml_reader(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Python 3.10 has none of its own."""
-    (tmp_path / "r.toml").write_text("[prune]\nrho = 0.5")
-    for name in ("tomllib", "tomli"):
-        monkeypatch.setitem(sys.modules, name, None)
-    with pytest.raises(
-        MissingDependencyError, match=r"tomli .* pip install 'star-export\[export\]'"
-    ):
-        read_recipe(tmp_path / "r.toml")
 
 
 @pytest.mark.parametrize(
