@@ -52,6 +52,12 @@ def blocks(page: str) -> Iterator[Block]:
         yield Block(page, line, found["language"], found["text"], found["marker"] or "")
 
 
+def block_of(page: str, test: str) -> str:
+    """The text of the one block of a page that a test runs."""
+    (block,) = (each for each in blocks(page) if each.marker == f"test: {test}")
+    return block.text
+
+
 def commands_of(page: str, test: str) -> list[list[str]]:
     """The words of the commands in the blocks of a page that a test runs."""
     marked = [each for each in blocks(page) if each.marker == f"test: {test}"]

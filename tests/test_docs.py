@@ -28,6 +28,7 @@ from tests.pages import (
     PAGES,
     ROOT,
     Block,
+    block_of,
     blocks,
     commands_of,
     script_commands,
@@ -192,9 +193,9 @@ def test_the_serving_commands(
 
 
 def test_the_serving_script_is_the_reports() -> None:
-    marker = f"test: {HERE}::test_the_serving_script_is_the_reports"
-    (block,) = (each for each in blocks("docs/serving.md") if each.marker == marker)
-    assert block.text == serving_script(artefacts().pruned, "deit.onnx")
+    test = f"{HERE}::test_the_serving_script_is_the_reports"
+    script = serving_script(artefacts().pruned, "deit.onnx")
+    assert block_of("docs/serving.md", test) == script
 
 
 def test_the_preprocessing_in_words_has_every_key_and_crop_mode() -> None:

@@ -10,16 +10,14 @@ from torch import Tensor, nn
 
 import exporter
 from tests.folders import write_folder
-from tests.pages import blocks
+from tests.pages import block_of
 from tests.rounding import assert_networks_own
 from tests.vits import make_images, make_model, make_vit, random_images
 
 
 def run(page: str, test: str, **names: Any) -> dict[str, Any]:
     """Run the block that a test of this file is to run, and return its names."""
-    marker = f"test: tests/test_python_page.py::{test}"
-    (block,) = (each for each in blocks(page) if each.marker == marker)
-    exec(block.text, names)
+    exec(block_of(page, f"tests/test_python_page.py::{test}"), names)
     return names
 
 

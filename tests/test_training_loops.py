@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from exporter.models.pruned_module import is_pruned
 from tests.models.huggingface.saved import make
-from tests.pages import ROOT, blocks
+from tests.pages import ROOT, block_of
 from tests.vits import make_model
 
 # Two processes that wait for each other end at last.
@@ -23,16 +23,15 @@ IMAGES = torch.randn(8, 3, 32, 32, generator=torch.Generator().manual_seed(1))
 BATCHES = [(IMAGES[:4], torch.arange(4)), (IMAGES[4:], torch.arange(3, 7))]
 
 
-def block_of(test: str) -> str:
-    marker = f"test: tests/test_training_loops.py::{test}"
-    (block,) = (block for block in blocks(PAGE) if block.marker == marker)
-    assert len(block.text.splitlines()) < 40
-    return block.text
+def text_of(test: str) -> str:
+    text = block_of(PAGE, f"tests/test_training_loops.py::{test}")
+    assert len(text.splitlines()) < 40
+    return text
 
 
 def run(test: str, **names: Any) -> dict[str, Any]:
     """Run the block that a test is to run, and return its names."""
-    exec(block_of(test), names)
+    exec(text_of(test), names)
     return names
 
 
@@ -98,7 +97,7 @@ def test_accelerate_in_two_processes(tmp_path: Path) -> None:
     """Both processes end with the same weights, which are the whole batch's."""
     script = tmp_path / "train.py"
     told = 'print("weights", sum(p.sum().item() for p in pruned.parameters()))\n'
-    script.write_text(SETUP + block_of("test_accelerate_in_two_processes") + told)
+    script.write_text(SETUP + text_of("test_accelerate_in_two_processes") + told)
     launcher = [sys.executable, "-m", "torch.distributed.run", "--nproc_per_node", "2"]
     done = subprocess.run(
         [*launcher, str(script)],

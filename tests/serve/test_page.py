@@ -28,7 +28,7 @@ from exporter.core.base.targets import (
 from exporter.core.prune.pruned_vit import PrunedViT
 from tests.core.lower.models import a_star, dense, lowered, matching, star, tome
 from tests.exhaustive import mark_further
-from tests.pages import ROOT, blocks
+from tests.pages import ROOT, block_of
 from tests.vits import random_images
 
 PAGE = "docs/serving.md"
@@ -42,11 +42,6 @@ MODELS = {
     "star": star,
     "a-star": lambda: a_star(layout="padded"),
 }
-
-
-def block_of(test: str) -> str:
-    (block,) = (each for each in blocks(PAGE) if each.marker == f"test: {test}")
-    return block.text
 
 
 def logits_of(pruned: PrunedViT, images: torch.Tensor) -> np.ndarray:
@@ -71,7 +66,7 @@ def test_the_script_computes_what_pytorch_does(
     Image.fromarray(noise).save(tmp_path / "photo.png")
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("sys.argv", ["serve.py", "photo.png"])
-    exec(compile(block_of(SCRIPT), "serve.py", "exec"), {})
+    exec(compile(block_of(PAGE, SCRIPT), "serve.py", "exec"), {})
     transform = timm.data.create_transform(
         how.input_size,
         interpolation=how.interpolation,
@@ -100,7 +95,7 @@ def test_openvino_computes_what_pytorch_does(
     images = random_images(pruned.vit, batch)
     names: dict[str, Any] = {"images": images.numpy()}
     monkeypatch.chdir(tmp_path)
-    exec(block_of(OPENVINOS), names)
+    exec(block_of(PAGE, OPENVINOS), names)
     assert within(names["logits"], logits_of(pruned, images)) < 1e-4
 
 
