@@ -7,6 +7,7 @@ from pathlib import Path
 import exporter
 
 ROOT = Path(exporter.__file__).parent
+UNKNOWN = ""
 
 
 def reads() -> set[tuple[str, str]]:
@@ -16,28 +17,22 @@ def reads() -> set[tuple[str, str]]:
         for path in sorted(ROOT.rglob("*.py"))
     ]
     package = _Package(trees)
-    return {read for tree in trees for read in package.reads_in(tree)}
+    return {read for tree in trees for read in package.reads_in(tree, {})}
 
 
-Kinds = frozenset[str]
-UNKNOWN: Kinds = frozenset()
-
-
-def _named(annotation: ast.expr | None) -> Kinds:
-    """The classes that an annotation names, e.g. of "Recipe | None"."""
-    if isinstance(annotation, ast.Constant) and isinstance(annotation.value, str):
-        annotation = ast.parse(annotation.value, mode="eval").body
+def _named(annotation: ast.expr | None) -> str:
+    """The class that an annotation names, the first one of "Recipe | None"."""
     if isinstance(annotation, ast.BinOp):
-        return _named(annotation.left) | _named(annotation.right)
-    return frozenset({annotation.id}) if isinstance(annotation, ast.Name) else UNKNOWN
+        return _named(annotation.left)
+    return annotation.id if isinstance(annotation, ast.Name) else UNKNOWN
 
 
 class _Package:
     """The declared classes of attributes, and of what functions and properties return."""
 
     def __init__(self, trees: list[ast.Module]) -> None:
-        self.attributes: dict[tuple[str, str], Kinds] = {}
-        self.returned: dict[str, Kinds] = {}
+        self.attributes: dict[tuple[str, str], str] = {}
+        self.returned: dict[str, str] = {}
         for tree in trees:
             for node in ast.walk(tree):
                 if isinstance(node, ast.ClassDef):
@@ -51,41 +46,21 @@ class _Package:
                 self.attributes[declared.name, node.target.id] = _named(node.annotation)
             elif isinstance(node, ast.FunctionDef):
                 self.attributes[declared.name, node.name] = _named(node.returns)
-                types = self._arguments(node)
-                for part in ast.walk(node):
-                    if isinstance(part, ast.Assign):
-                        self._assign(part, declared.name, types)
-
-    def _assign(
-        self, assigned: ast.Assign, declared: str, types: dict[str, Kinds]
-    ) -> None:
-        for target, value in _pairs(assigned.targets[0], assigned.value):
-            if isinstance(target, ast.Attribute) and isinstance(value, ast.Name):
-                self.attributes.setdefault(
-                    (declared, target.attr), types.get(value.id, UNKNOWN)
-                )
-
-    @staticmethod
-    def _arguments(function: ast.FunctionDef) -> dict[str, Kinds]:
-        arguments = (
-            *function.args.args,
-            *function.args.kwonlyargs,
-            *function.args.posonlyargs,
-        )
-        return {argument.arg: _named(argument.annotation) for argument in arguments}
 
     def reads_in(
-        self, node: ast.AST, types: dict[str, Kinds] | None = None, declared: str = ""
+        self, node: ast.AST, types: dict[str, str], declared: str = ""
     ) -> Iterator[tuple[str, str]]:
         """Yield the reads below a node; those of a method `check` use nothing."""
-        types = types or {}
         for child in ast.iter_child_nodes(node):
             if isinstance(child, ast.ClassDef):
                 yield from self.reads_in(child, {}, child.name)
             elif isinstance(child, ast.FunctionDef):
                 if not (declared and child.name == "check"):
-                    own = {"self": frozenset({declared})}
-                    inner = {**types, **self._arguments(child), **own}
+                    taken = {
+                        argument.arg: _named(argument.annotation)
+                        for argument in child.args.args
+                    }
+                    inner = {**types, **taken, "self": declared}
                     yield from self.reads_in(child, inner, declared)
             else:
                 if isinstance(child, ast.Assign):
@@ -93,39 +68,22 @@ class _Package:
                         if isinstance(target, ast.Name):
                             types[target.id] = self._type_of(value, types)
                 if isinstance(child, ast.Attribute) and isinstance(child.ctx, ast.Load):
-                    for kind in self._type_of(child.value, types):
-                        yield kind, child.attr
+                    yield self._type_of(child.value, types), child.attr
                 yield from self.reads_in(child, types, declared)
 
-    def _type_of(self, value: ast.expr, types: dict[str, Kinds]) -> Kinds:
+    def _type_of(self, value: ast.expr, types: dict[str, str]) -> str:
         if isinstance(value, ast.Name):
             return types.get(value.id, UNKNOWN)
         if isinstance(value, ast.Attribute):
-            return self._of_attribute(self._type_of(value.value, types), value.attr)
+            owner = self._type_of(value.value, types)
+            return self.attributes.get((owner, value.attr), UNKNOWN)
         if isinstance(value, ast.BoolOp):
-            return UNKNOWN.union(*(self._type_of(part, types) for part in value.values))
-        if isinstance(value, ast.IfExp):
-            return self._type_of(value.body, types) | self._type_of(value.orelse, types)
-        if isinstance(value, ast.Call):
-            return self._type_of_call(value, types)
+            return self._type_of(value.values[-1], types)
+        if isinstance(value, ast.Call) and isinstance(value.func, ast.Name):
+            if value.func.id in ("replace", "from_flags"):
+                return self._type_of(value.args[0], types) or _named(value.args[0])
+            return self.returned.get(value.func.id, UNKNOWN)
         return UNKNOWN
-
-    def _of_attribute(self, owners: Kinds, name: str) -> Kinds:
-        return UNKNOWN.union(
-            *(self.attributes.get((owner, name), UNKNOWN) for owner in owners)
-        )
-
-    def _type_of_call(self, call: ast.Call, types: dict[str, Kinds]) -> Kinds:
-        if isinstance(call.func, ast.Attribute):
-            return self._of_attribute(
-                self._type_of(call.func.value, types), call.func.attr
-            )
-        if not isinstance(call.func, ast.Name):
-            return UNKNOWN
-        name = call.func.id
-        if name in ("replace", "from_flags") and call.args:
-            return self._type_of(call.args[0], types) or _named(call.args[0])
-        return self.returned.get(name) or frozenset({name})
 
 
 def _pairs(target: ast.expr, value: ast.expr) -> Iterator[tuple[ast.expr, ast.expr]]:
