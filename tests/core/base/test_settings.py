@@ -13,7 +13,7 @@ import exporter
 from exporter.core.base.errors import RecipeError
 from exporter.core.base.settings import Field, Settings, fields_of, from_table
 from exporter.core.base.vocabulary import Layout
-from tests.core.base.every import MODULES, every_settings
+from tests.core.base.every import every_settings
 from tests.core.base.example import Example
 
 
@@ -91,17 +91,6 @@ def test_a_wrong_table_names_the_file_and_the_key(
     with pytest.raises(RecipeError) as caught:
         from_table(Example, table, "r.toml:")
     assert message in str(caught.value)
-
-
-def test_every_module_with_settings_is_listed() -> None:
-    root = Path(exporter.__file__).parent
-    found = {
-        path
-        for path in root.rglob("*.py")
-        if "(Settings):" in path.read_text(encoding="utf-8")
-    }
-    listed = {root / f"{name.replace('.', '/')}.py" for name in MODULES}
-    assert found <= listed
 
 
 @pytest.mark.parametrize("settings", every_settings(), ids=lambda each: each.__name__)
