@@ -9,7 +9,6 @@ from functools import cache
 from pathlib import Path
 
 import numpy as np
-from onnx import TensorProto
 
 from exporter.core.base.artefact import Artefact, to_metadata
 from exporter.core.base.canonical_json import save_json
@@ -29,7 +28,6 @@ from tests.tiny_onnx import KEEP, SIDE, WEIGHT, linear_classifier, pruned_classi
 from tests.vits import make_vit
 
 IMAGES = 4
-TYPES = {InputKind.FLOAT32: TensorProto.FLOAT, InputKind.UINT8: TensorProto.UINT8}
 
 
 def artefacts(
@@ -77,13 +75,13 @@ def write_folder(
         )
     )
     files.dense.write_bytes(
-        linear_classifier(dtype=TYPES[input_kind], metadata=to_metadata(made.dense))
+        linear_classifier(kind=input_kind, metadata=to_metadata(made.dense))
     )
     metadata = to_metadata(made.pruned)
-    files.pruned.write_bytes(pruned_classifier("", TYPES[input_kind], metadata))
+    files.pruned.write_bytes(pruned_classifier("", input_kind, metadata))
     for role in INSTRUMENTED:
         instrumented_path(files.pruned, role).write_bytes(
-            pruned_classifier(role, TYPES[input_kind], metadata)
+            pruned_classifier(role, input_kind, metadata)
         )
     named = {role: path.name for role, path in vars(files).items()}
     parity = {role: {"images": IMAGES} for role in named}

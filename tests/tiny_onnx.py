@@ -4,12 +4,14 @@ The pruned one takes 4x4 images and calls each pixel a patch. Layer 2 keeps 10 o
 keeps 6 of those by channel 1, and the mean of what is left goes through a linear classifier.
 """
 
+from collections.abc import Sequence
+
 import numpy as np
 import onnx
-from onnx import TensorProto, helper, numpy_helper
+from onnx import TensorProto, helper, numpy_helper, parser
 
 from exporter.core.base.targets import ONNXRUNTIME, TARGETS
-from exporter.core.base.vocabulary import Precision
+from exporter.core.base.vocabulary import InputKind, Precision
 
 SIDE = 4
 KEEP = {2: 10, 4: 6}
@@ -21,37 +23,32 @@ STORED = {
     Precision.INT8: TensorProto.INT8,
     Precision.FP8: TensorProto.FLOAT8E4M3FN,
 }
-_IMAGES: list[str | int] = ["batch", 3, SIDE, SIDE]
 
 
 def linear_classifier(
     batch: int | str = "batch",
-    dtype: int = TensorProto.FLOAT,
+    kind: InputKind = InputKind.FLOAT32,
     metadata: dict[str, str] | None = None,
 ) -> bytes:
     """Mean over pixels, then a linear layer."""
-    nodes = [
-        helper.make_node("Cast", ["images"], ["pixels"], to=TensorProto.FLOAT),
-        helper.make_node("ReduceMean", ["pixels", "axes"], ["pooled"], keepdims=0),
-        helper.make_node("MatMul", ["pooled", "weight"], ["logits"]),
-    ]
-    constants = {"weight": WEIGHT, "axes": np.array([2, 3])}
-    logits_shape: list[str | int] = [batch, WEIGHT.shape[1]]
-    images = helper.make_tensor_value_info("images", dtype, [batch, *_IMAGES[1:]])
-    logits = helper.make_tensor_value_info("logits", TensorProto.FLOAT, logits_shape)
-    return _model(nodes, constants, [images], [logits], metadata)
+    return _model(
+        [_images(kind, batch)],
+        [f"float[{batch}, {WEIGHT.shape[1]}] logits"],
+        ["pooled = ReduceMean <keepdims = 0> (pixels, axes)"],
+        {"weight": WEIGHT, "axes": np.array([2, 3])},
+        metadata,
+    )
 
 
 def pruned_classifier(
     variant: str = "",
-    dtype: int = TensorProto.FLOAT,
+    kind: InputKind = InputKind.FLOAT32,
     metadata: dict[str, str] | None = None,
 ) -> bytes:
     """The shipped model, its "tracing" variant or its "forced" variant."""
     nodes = [
-        helper.make_node("Cast", ["images"], ["pixels"], to=TensorProto.FLOAT),
-        helper.make_node("Reshape", ["pixels", "flat"], ["planes"]),
-        helper.make_node("Transpose", ["planes"], ["patches_0"], perm=[0, 2, 1]),
+        "planes = Reshape (pixels, flat)",
+        "patches_0 = Transpose <perm = [0, 2, 1]> (planes)",
     ]
     constants = {
         "flat": np.array([0, 3, -1]),
@@ -65,59 +62,27 @@ def pruned_classifier(
             f"k_{layer}": np.array([count]),
             f"channel_{layer}": np.array(channel),
         }
-        if variant != "forced":
-            nodes += _selection(layer, tokens)
+        if variant != "forced":  # the best by one channel, then in ascending position
+            nodes += [
+                f"score_{layer} = Gather <axis = 2> ({tokens}, channel_{layer})",
+                f"best_{layer}, order_{layer} = TopK <axis = 1> (score_{layer}, k_{layer})",
+                f"keep_{layer:02d}, rank_{layer} = TopK <axis = 1, largest = 0> (order_{layer}, k_{layer})",
+            ]
         nodes += [
-            helper.make_node(
-                "Unsqueeze", [f"keep_{layer:02d}", "axis"], [f"index_{layer}"]
-            ),
-            helper.make_node(
-                "GatherND",
-                [tokens, f"index_{layer}"],
-                [f"patches_{layer}"],
-                batch_dims=1,
-            ),
+            f"index_{layer} = Unsqueeze (keep_{layer:02d}, axis)",
+            f"patches_{layer} = GatherND <batch_dims = 1> ({tokens}, index_{layer})",
         ]
         tokens = f"patches_{layer}"
-    nodes += [
-        helper.make_node("ReduceMean", [tokens, "one"], ["pooled"], keepdims=0),
-        helper.make_node("MatMul", ["pooled", "weight"], ["logits"]),
-    ]
-    keeps = [
-        helper.make_tensor_value_info(
-            f"keep_{layer:02d}", TensorProto.INT64, ["batch", count]
-        )
-        for layer, count in KEEP.items()
-    ]
-    images = helper.make_tensor_value_info("images", dtype, _IMAGES)
-    logits = helper.make_tensor_value_info(
-        "logits", TensorProto.FLOAT, ["batch", WEIGHT.shape[1]]
-    )
-    inputs = [images, *keeps] if variant == "forced" else [images]
-    outputs = [logits, *keeps] if variant == "tracing" else [logits]
-    return _model(nodes, constants, inputs, outputs, metadata)
+    nodes.append(f"pooled = ReduceMean <keepdims = 0> ({tokens}, one)")
+    keeps = [f"int64[batch, {count}] keep_{layer:02d}" for layer, count in KEEP.items()]
+    inputs = [_images(kind), *(keeps if variant == "forced" else [])]
+    logits = f"float[batch, {WEIGHT.shape[1]}] logits"
+    outputs = [logits, *(keeps if variant == "tracing" else [])]
+    return _model(inputs, outputs, nodes, constants, metadata)
 
 
-def _selection(layer: int, tokens: str) -> list[onnx.NodeProto]:
-    """The best by one channel, then in ascending position."""
-    return [
-        helper.make_node(
-            "Gather", [tokens, f"channel_{layer}"], [f"score_{layer}"], axis=2
-        ),
-        helper.make_node(
-            "TopK",
-            [f"score_{layer}", f"k_{layer}"],
-            [f"best_{layer}", f"order_{layer}"],
-            axis=1,
-        ),
-        helper.make_node(
-            "TopK",
-            [f"order_{layer}", f"k_{layer}"],
-            [f"keep_{layer:02d}", f"rank_{layer}"],
-            axis=1,
-            largest=0,
-        ),
-    ]
+def _images(kind: InputKind, batch: int | str = "batch") -> str:
+    return f"{kind.removesuffix('32')}[{batch}, 3, {SIDE}, {SIDE}] images"
 
 
 def _stored(metadata: dict[str, str]) -> onnx.TensorProto:
@@ -127,20 +92,21 @@ def _stored(metadata: dict[str, str]) -> onnx.TensorProto:
 
 
 def _model(
-    nodes: list[onnx.NodeProto],
+    inputs: Sequence[str],
+    outputs: Sequence[str],
+    nodes: Sequence[str],
     constants: dict[str, np.ndarray],
-    inputs: list[onnx.ValueInfoProto],
-    outputs: list[onnx.ValueInfoProto],
-    metadata: dict[str, str] | None = None,
+    metadata: dict[str, str] | None,
 ) -> bytes:
-    weights = [
-        numpy_helper.from_array(value, name) for name, value in constants.items()
-    ]
-    weights.append(_stored(metadata or {}))
-    graph = helper.make_graph(nodes, "tiny", inputs, outputs, weights)
-    model = helper.make_model(
-        graph, opset_imports=[helper.make_opsetid("", 20)], ir_version=10
+    """The nodes between the pixels as floats and the linear layer, as ONNX text."""
+    model = parser.parse_model(
+        f'<ir_version: 10, opset_import: ["": 20]> tiny ({", ".join(inputs)}) => ({", ".join(outputs)})'
+        f" {{ pixels = Cast <to = 1> (images) {' '.join(nodes)} logits = MatMul (pooled, weight) }}"
     )
+    model.graph.initializer.extend(
+        numpy_helper.from_array(value, name) for name, value in constants.items()
+    )
+    model.graph.initializer.append(_stored(metadata or {}))
     helper.set_model_props(model, metadata or {})
     onnx.checker.check_model(model)
     return bytes(model.SerializeToString())

@@ -18,7 +18,7 @@ from exporter.data.images import ImageFile
 from exporter.data.pixels import load_image
 from exporter.engines.choice import RunSettings, runner_for
 from exporter.report.serving import serving_script
-from tests.folders import TYPES, artefacts
+from tests.folders import artefacts
 from tests.tiny_onnx import pruned_classifier
 
 SIZES = [(37, 61), (80, 23), (30, 30), (3, 5)]
@@ -42,7 +42,7 @@ def made(
 
 def write(artefact: Artefact, photo: Path, size: tuple[int, int]) -> None:
     """The model, what a folder says beside it, and a photo."""
-    content = pruned_classifier("", TYPES[artefact.input_kind], to_metadata(artefact))
+    content = pruned_classifier("", artefact.input_kind, to_metadata(artefact))
     (photo.parent / "model.onnx").write_bytes(content)
     save_json(artefact.spec, photo.parent / "model.json")
     noise = np.random.default_rng(0).integers(0, 256, (*size, 3), dtype=np.uint8)

@@ -14,7 +14,7 @@ from onnx import TensorProto, helper
 
 from exporter.core.base.errors import ArtefactError, MissingDependencyError, UserError
 from exporter.core.base.tensor_names import instrumented_path
-from exporter.core.base.vocabulary import Method
+from exporter.core.base.vocabulary import InputKind, Method
 from exporter.core.lower.quantize import FORMS, slots_of, to_pairs
 from exporter.core.verify.onnxruntime_runner import (
     Kernel,
@@ -35,7 +35,6 @@ from tests.folders import write_folder
 from tests.tiny_onnx import (
     KEEP,
     SIDE,
-    WEIGHT,
     linear_classifier,
     noise,
     pruned_classifier,
@@ -52,7 +51,7 @@ FEED = {"images": np.zeros((1, 3, SIDE, SIDE), np.float32)}
     ("own", "batch", "dtype"),
     [
         ({}, "batch", "float32"),
-        ({"dtype": TensorProto.UINT8}, "batch", "uint8"),
+        ({"kind": InputKind.UINT8}, "batch", "uint8"),
         ({"batch": 4}, 4, "float32"),
     ],
 )
@@ -63,24 +62,6 @@ def test_it_tells_what_the_model_takes_and_returns(
         assert runner.inputs == (TensorInfo("images", (batch, 3, 4, 4), dtype),)
         assert runner.outputs == (TensorInfo("logits", (batch, 8), "float32"),)
         assert runner.run({"images": noise(4).astype(dtype)})["logits"].shape == (4, 8)
-
-
-@pytest.mark.parametrize("batch", [1, 5])
-def test_a_file_and_its_bytes_give_the_same_logits(tmp_path: Path, batch: int) -> None:
-    model = linear_classifier()
-    path = tmp_path / "model.onnx"
-    path.write_bytes(model)
-    with (
-        OnnxRuntimeRunner(path) as from_file,
-        OnnxRuntimeRunner(model, threads=1) as from_bytes,
-    ):
-        logits = from_file.run({"images": noise(batch)})["logits"]
-        np.testing.assert_array_equal(
-            logits, from_bytes.run({"images": noise(batch)})["logits"]
-        )
-    np.testing.assert_allclose(
-        logits, noise(batch).mean((2, 3)) @ WEIGHT, rtol=1e-5, atol=1e-6
-    )
 
 
 def test_pairs_of_fp8_are_not_fused() -> None:
@@ -241,14 +222,6 @@ def test_fp32_is_fp32_on_cuda_and_tensorrt_s_provider_gets_its_options() -> None
     assert tensorrt == ("TensorrtExecutionProvider", shapes)
     assert cuda == (CUDA, {"use_tf32": "0"})
     assert with_options(("TensorrtExecutionProvider",)) == ["TensorrtExecutionProvider"]
-
-
-def test_one_engine_for_all_batches(tmp_path: Path) -> None:
-    assert shape_options(write_folder(tmp_path).dense) == {
-        "trt_profile_min_shapes": "images:1x3x4x4",
-        "trt_profile_opt_shapes": "images:32x3x4x4",
-        "trt_profile_max_shapes": "images:256x3x4x4",
-    }
 
 
 @pytest.mark.parametrize("method", [Method.STAR, Method.A_STAR])
