@@ -53,26 +53,24 @@ def images(count: int = 6, seed: int = 0) -> Array:
 def pruned_family(rescore: Rescore = lambda _, score: score) -> Family:
     """Models that agree, but that the shipped one and its tracing variant see scores through `rescore`."""
     return Family(
-        NumpyRunner(_forward, (_IMAGES,), (_LOGITS, *_KEEPS, *_SCORES), "reference"),
-        NumpyRunner(
-            lambda feed: _only(_forward(feed, rescore), "logits"),
-            (_IMAGES,),
-            (_LOGITS,),
-            "shipped",
-        ),
-        NumpyRunner(
-            lambda feed: _only(_forward(feed, rescore), "logits", "keep_02", "keep_04"),
-            (_IMAGES,),
-            (_LOGITS, *_KEEPS),
-            "tracing",
-        ),
-        NumpyRunner(
-            lambda feed: _only(_forward(feed), "logits"),
-            (_IMAGES, *_KEEPS),
-            (_LOGITS,),
-            "forced",
-        ),
+        _runner("reference", (_LOGITS, *_KEEPS, *_SCORES)),
+        _runner("shipped", (_LOGITS,), rescore),
+        _runner("tracing", (_LOGITS, *_KEEPS), rescore),
+        _runner("forced", (_LOGITS,), taken=_KEEPS),
     )
+
+
+def _runner(
+    name: str,
+    returned: tuple[TensorInfo, ...],
+    rescore: Rescore = lambda _, score: score,
+    taken: tuple[TensorInfo, ...] = (),
+) -> NumpyRunner:
+    def run(feed: Feed) -> dict[str, Array]:
+        results = _forward(feed, rescore)
+        return {info.name: results[info.name] for info in returned}
+
+    return NumpyRunner(run, (_IMAGES, *taken), returned, name)
 
 
 def with_outputs(
@@ -106,7 +104,7 @@ def failing(report: ParityReport) -> list[str]:
     return [check.name for check in report.checks if not check.passed]
 
 
-def _forward(feed: Feed, rescore: Rescore = lambda _, score: score) -> dict[str, Array]:
+def _forward(feed: Feed, rescore: Rescore) -> dict[str, Array]:
     batch = feed["images"]
     tokens = batch.reshape(len(batch), 3, -1).transpose(0, 2, 1)
     results: dict[str, Array] = {}
@@ -117,7 +115,3 @@ def _forward(feed: Feed, rescore: Rescore = lambda _, score: score) -> dict[str,
         results |= {f"keep_{layer:02d}": keep, f"score_{layer:02d}": score}
         tokens = np.take_along_axis(tokens, keep[:, :, None], axis=1)
     return {"logits": tokens.mean(axis=1) @ WEIGHT, **results}
-
-
-def _only(results: dict[str, Array], *names: str) -> dict[str, Array]:
-    return {name: results[name] for name in names}

@@ -25,16 +25,6 @@ from tests.core.verify.models import (
 from tests.fakes import NumpyRunner
 
 
-def test_a_dynamic_size_fits_every_size() -> None:
-    family = pruned_family()
-    family.shipped = NumpyRunner(
-        family.shipped.function,
-        family.shipped.inputs,
-        (TensorInfo("logits", ("n", "classes"), "float32"),),
-    )
-    assert compared(family).passed
-
-
 def disturbed() -> Family:
     return pruned_family(lambda layer, score: -score if layer == 4 else score)
 
@@ -229,6 +219,7 @@ def test_the_words_tell_arithmetic_from_decisions() -> None:
     )
     assert "6 of 6 images flip, the first at layer 4" in lines[2]
     assert any(line.startswith("FAIL kept_sets: ") for line in lines)
+    assert any("every image flips: with forced decisions" in line for line in lines)
     report = compared(pruned_family())
     passed = explain(report)
     assert passed[0] == "PASSED: shipped against reference, 6 images"

@@ -1,6 +1,5 @@
 """Kept patches and merges compared."""
 
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -16,13 +15,6 @@ from exporter.core.verify.decisions import (
     positions_by_layer,
     survivors_of,
 )
-from exporter.core.verify.record import ParityReport
-from exporter.core.verify.runner import Feed, TensorInfo
-from exporter.report.parity_words import explain
-from tests.core.prune.ops.references import reference_into, reference_mean
-from tests.core.verify.models import Family, compared, failing
-from tests.fakes import NumpyRunner
-from tests.tiny_onnx import SIDE, WEIGHT
 
 
 def test_positions_compose() -> None:
@@ -132,153 +124,6 @@ def test_survivors_of_another_number_of_images() -> None:
 
 
 Array = np.ndarray[Any, Any]
-Rejoin = Callable[[Array, Array], None]
-
-KEPT, PATCHES = 10, SIDE * SIDE
-IMAGES = TensorInfo("images", ("batch", 3, SIDE, SIDE), "float32")
-LOGITS = TensorInfo("logits", ("batch", WEIGHT.shape[1]), "float32")
-DECISIONS = (
-    TensorInfo("keep_02", ("batch", KEPT), "int64"),
-    TensorInfo("into_02", ("batch", PATCHES), "int64"),
-)
-MARGINS = (
-    TensorInfo("score_02", ("batch", PATCHES), "float32"),
-    TensorInfo("gap_02", ("batch", PATCHES), "float32"),
-)
-
-
-def merging_family(
-    rejoin: Rejoin = lambda into, gap: None, gap: float | None = None
-) -> Family:
-    """Models that agree, but that the shipped one and its tracing variant let patches join by `rejoin`.
-
-    With `gap` the reference says of all patches that they nearly joined another one.
-    """
-
-    def runner(
-        name: str,
-        returned: tuple[TensorInfo, ...],
-        wrong: Rejoin | None,
-        *taken: TensorInfo,
-    ) -> NumpyRunner:
-        def run(feed: Feed) -> dict[str, Array]:
-            results = forward(feed, wrong, gap)
-            return {info.name: results[info.name] for info in returned}
-
-        return NumpyRunner(run, (IMAGES, *taken), returned, name)
-
-    return Family(
-        runner("reference", (LOGITS, *DECISIONS, *MARGINS), None),
-        runner("shipped", (LOGITS,), rejoin),
-        runner("tracing", (LOGITS, *DECISIONS), rejoin),
-        # A runtime may leave out what it does not read: the kept sets, once it is said who joins whom.
-        runner("forced", (LOGITS,), None, DECISIONS[1]),
-    )
-
-
-def forward(feed: Feed, rejoin: Rejoin | None, gap: float | None) -> dict[str, Array]:
-    batch = feed["images"]
-    tokens = batch.reshape(len(batch), 3, -1).transpose(0, 2, 1)
-    score = tokens[:, :, 0]
-    keep = np.sort(np.argsort(-score, axis=1, kind="stable")[:, :KEPT], axis=1)
-    pairs = [
-        reference_into(own[None], kept, 0)
-        for own, kept in zip(tokens, keep, strict=True)
-    ]
-    into, gaps = (np.stack(each) for each in zip(*pairs, strict=True))
-    gaps = (
-        gaps.astype(np.float32) if gap is None else np.full(gaps.shape, gap, np.float32)
-    )
-    if rejoin is not None:
-        rejoin(into, keep)
-    into = feed.get("into_02", into)
-    merged = np.stack(
-        [
-            reference_mean(*each, None, KEPT, 0)[0]
-            for each in zip(tokens, into, strict=True)
-        ]
-    )
-    logits = (merged.mean(axis=1) @ WEIGHT).astype(np.float32)
-    return {
-        "logits": logits,
-        "keep_02": keep,
-        "into_02": into,
-        "score_02": score,
-        "gap_02": gaps,
-    }
-
-
-def rejoin_one(into: Array, keep: Array) -> None:
-    """In image 0 the first patch that is no survivor joins the next one."""
-    patch = next(number for number in range(PATCHES) if number not in keep[0])
-    into[0, patch] = (into[0, patch] + 1) % KEPT
-
-
-def test_models_that_agree_pass() -> None:
-    report = compared(merging_family())
-    assert failing(report) == []
-    (layer,) = report.layers
-    assert layer.merge_agreement == 1.0
-    assert layer.merge_flipped_images == 0
-    assert layer.largest_merge_gap is None
-    assert "1.000000 of the patches join the same survivor" in "\n".join(
-        explain(report)
-    )
-
-
-@pytest.mark.parametrize(("gap", "passes"), [(0.0, True), (1e-6, True), (1e-4, False)])
-def test_a_patch_may_join_another_survivor_only_near_a_tie(
-    gap: float, passes: bool
-) -> None:
-    report = compared(merging_family(rejoin_one, gap))
-    assert failing(report) == ([] if passes else ["merges"])
-    assert_one_image_merges_otherwise(report)
-    assert report.layers[0].largest_merge_gap == pytest.approx(gap)
-    assert report.outputs[0].max_abs_diff_forced == 0
-
-
-def test_where_every_image_merges_otherwise_forced_decisions_are_judged() -> None:
-    """In INT8 it is the rule: hundreds of patches an image, and one of them nearly ties."""
-
-    def rejoin_in_all(into: Array, keep: Array) -> None:
-        for image, kept in zip(into, keep, strict=True):
-            patch = next(number for number in range(PATCHES) if number not in kept)
-            image[patch] = (image[patch] + 1) % KEPT
-
-    report = compared(merging_family(rejoin_in_all, gap=0.0))
-    assert (failing(report), report.flipped_images) == ([], report.images)
-    assert (report.outputs[0].max_abs_diff, report.outputs[0].agreement.value) == (
-        None,
-        None,
-    )
-    details = {check.name: check.detail for check in report.checks}
-    assert details["logits"] == "every image flips: with forced decisions"
-
-
-def assert_one_image_merges_otherwise(report: ParityReport) -> None:
-    assert (report.flipped_images, report.first_differing_layer) == (1, 2)
-    assert report.layers[0].merge_flipped_images == 1
-    assert report.layers[0].merge_agreement == pytest.approx(1 - 1 / PATCHES / 6)
-    assert next(
-        check.detail for check in report.checks if check.name == "logits"
-    ).startswith("5 of 6")
-
-
-def test_a_survivor_that_joins_another_one_is_malformed() -> None:
-    def leave(into: Array, keep: Array) -> None:
-        into[0, keep[0, 0]] = 1
-        into[0, keep[0, 1]] = 0
-
-    assert failing(compared(merging_family(leave)))[:2] == ["merge_indices", "merges"]
-
-
-def test_a_place_out_of_range_is_malformed() -> None:
-    def beyond(into: Array, keep: Array) -> None:
-        into[1, next(number for number in range(PATCHES) if number not in keep[1])] = (
-            KEPT
-        )
-
-    assert "merge_indices" in failing(compared(merging_family(beyond)))
 
 
 def two_layers(**changes: list[int]) -> dict[str, Array]:
@@ -328,6 +173,16 @@ def test_after_another_kept_set_agreement_counts_survivors_by_where_they_stand()
     # Patch 3 joins 0, and patch 4 stays: 0, 1, 2 and 5 join whom they join in the reference.
     assert first.agreement[0] == pytest.approx(4 / 6)
     assert second.agreement[0] == 1.0
+
+
+@pytest.mark.parametrize(
+    "into", [[1, 0, 2, 3, 0, 1], [0, 1, 2, 3, 0, 4], [0, 1, 2, 3, 0, -1]]
+)
+def test_a_survivor_that_joins_another_one_or_a_place_out_of_range_is_malformed(
+    into: list[int],
+) -> None:
+    _, (first, second) = merges_of(two_layers(), two_layers(into_01=into))
+    assert first.malformed.all() and not second.malformed.any()
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,6 @@ from exporter.core.base.errors import ParityError
 from exporter.core.base.records import Output
 from exporter.core.base.vocabulary import OutputKind
 from exporter.core.verify.differences import (
-    Differences,
     Spread,
     agreements,
     check_shapes,
@@ -15,7 +14,6 @@ from exporter.core.verify.differences import (
     finite,
     own_values,
 )
-from tests.core.verify.measured_images import layer_result, measured
 
 LOGITS = Output("logits", OutputKind.LOGITS, 8)
 EMBEDDING = Output("embedding", OutputKind.EMBEDDING, 2)
@@ -125,13 +123,3 @@ def test_what_fp32_rounds_of_a_value_is_no_difference() -> None:
     rounded = np.nextafter(year, np.float32(np.inf))
     assert not distance(output, {"values": rounded}, {"values": year}).any()
     assert distance(output, {"values": year + 5000}, {"values": year}).all()
-
-
-def test_batches_are_joined_image_by_image() -> None:
-    one = measured([0.1, 0.2], [layer_result([True, False], [0.1, np.nan])])
-    two = measured([0.3], [layer_result([False], [np.nan])])
-    both = Differences.joined([one, two])
-    assert both.outputs["logits"].diff.tolist() == [[0.1], [0.2], [0.3]]
-    assert both.flipped.tolist() == [True, False, False]
-    assert both.steady.tolist() == [False, True, True]
-    assert both.outputs["logits"].agreements["top5"].tolist() == [1.0] * 3

@@ -1,7 +1,5 @@
 """Decision sets that differ: by a tie, by nearly one, in truth, and what follows from a flip further down."""
 
-from collections.abc import Callable
-
 import numpy as np
 import pytest
 
@@ -10,46 +8,9 @@ from exporter.core.verify.decisions import compare_layers
 from tests.core.verify.models import (
     Array,
     compared,
-    failing,
-    images,
     pruned_family,
     with_outputs,
 )
-
-
-def cut_at(margin: float) -> Callable[[int], Array]:
-    """Images in whose first one the k-th and the (k+1)-th patch of layer 2 lie 2 x margin apart."""
-
-    def make(seed: int) -> Array:
-        batch = images(seed=seed)
-        score = batch[0, 0].reshape(-1)
-        tenth, eleventh = np.argsort(-score)[9:11]
-        score[[tenth, eleventh]] = 1.5, 1.5 - 2 * margin
-        batch[0, 0] = score.reshape(batch[0, 0].shape)
-        return batch
-
-    return make
-
-
-def swap_at_the_cut(layer: int, score: Array) -> Array:
-    """Exchange the last patch kept and the first one dropped, in image 0."""
-    if layer == 2:
-        pair = np.argsort(-score[0], kind="stable")[9:11]
-        score[0, pair] = score[0, pair[::-1]]
-        if score[0, pair[0]] == score[0, pair[1]]:
-            score[0, pair[1]] += 1e-3
-    return score
-
-
-@pytest.mark.parametrize(
-    ("margin", "passes"), [(0.0, True), (1e-6, True), (1e-4, False), (0.1, False)]
-)
-def test_a_flip_is_forgiven_only_near_the_cut(margin: float, passes: bool) -> None:
-    report = compared(pruned_family(swap_at_the_cut), cut_at(margin)(0))
-    assert report.flipped_images == 1
-    assert report.largest_flip_margin == pytest.approx(margin, abs=1e-7)
-    assert failing(report) == ([] if passes else ["kept_sets"])
-    assert report.passed is passes
 
 
 def test_a_score_of_minus_infinity_has_a_finite_margin() -> None:
@@ -130,13 +91,8 @@ def test_padding_is_in_no_set() -> None:
     assert not result.differs.any()
 
 
-@pytest.mark.parametrize(
-    ("keep", "count"), [([[1, 0]], [2]), ([[0, 1]], [0]), ([[0, 9]], [2])]
-)
-def test_a_row_that_is_no_set_is_malformed(
-    keep: list[list[int]], count: list[int]
-) -> None:
+def test_a_row_of_no_patch_is_malformed() -> None:
     reference = adaptive([[0.5, 0.3, 0.1, 0.1]], [[0, 1]], [2])
-    tested = {"keep_01": np.array(keep), "count_01": np.array(count)}
+    tested = {"keep_01": np.array([[0, 1]]), "count_01": np.array([0])}
     (result,) = compare_layers([1], reference, tested, {1: 0.7})
     assert result.malformed.tolist() == [True]
