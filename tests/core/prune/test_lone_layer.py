@@ -12,12 +12,9 @@ from exporter.core.base.errors import ModelError
 from exporter.core.base.records import Schedule
 from exporter.core.base.vocabulary import Layout, Method
 from exporter.core.prune.pruned_vit import PrunedViT
-from exporter.core.schedule.macs import schedule_macs
 from exporter.core.schedule.plan import (
     keep_everything,
     manual_schedule,
-    schedule_of,
-    shape_schedule,
 )
 from exporter.core.schedule.policy import resolve
 from exporter.core.schedule.prune import Prune
@@ -143,24 +140,6 @@ def test_a_head_that_reads_more_than_it_says_is_refused(tiny_vit: PrunableViT) -
         check_border(tiny_vit)
 
 
-def test_what_a_plan_drops_behind_the_last_attention_stays(
-    tiny_vit: PrunableViT,
-) -> None:
-    settings = Prune(method=Method.TOME)
-    planned = schedule_of(resolve(replace(settings, rho=0.6)), tiny_vit.spec)
-    whole = shape_schedule(tiny_vit.spec, 0.6, resolve(settings))
-    assert planned.keep == (*whole.keep[:3], whole.keep[2])
-    assert whole.keep[3] < whole.keep[2]
-    assert planned.lone_layer(tiny_vit.spec) == 4
-    assert whole.lone_layer(tiny_vit.spec) == 0
-    # A rate that is given by hand stays: then all survivors go on.
-    given = manual_schedule(
-        tiny_vit.spec, {2: 0.5, 4: 0.5}, resolve(Prune("intra", reduce="drop"))
-    )
-    assert given.keep[3] < given.keep[2]
-    assert_all_tokens_give_it(tiny_vit, given)
-
-
 def test_multiply_adds_are_those_of_the_read_tokens() -> None:
     """As the reference computes it, but for the queries of other tokens, which lowering leaves out."""
     vit = make_vit("registers")
@@ -170,11 +149,3 @@ def test_multiply_adds_are_those_of_the_read_tokens() -> None:
     tokens = spec.num_prefix_tokens + schedule.keep[-1]
     queries = (tokens - 1) * spec.dim**2
     assert of_network(pruned, images) == pruned.macs.network + queries
-    unread, block = tokens - 1, spec.blocks[-1]
-    each = (
-        block.attention_token_macs // 2 + 2 * tokens * spec.dim + block.mlp_token_macs
-    )
-    assert (
-        schedule_macs(spec.as_it_came, schedule).network
-        == pruned.macs.network + unread * each
-    )

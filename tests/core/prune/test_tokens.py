@@ -12,7 +12,7 @@ from exporter.core.schedule.policy import resolve
 from exporter.core.schedule.prune import Prune
 from exporter.core.vit.protocol import attention_half, mlp_half
 from exporter.core.vit.spec import with_outputs
-from tests.core.prune.adaptive import RATES, decided, make_adaptive
+from tests.core.prune.adaptive import RATES, decided
 from tests.vits import cut_vit, make_vit, random_images, varied_images, with_tokens
 
 
@@ -44,16 +44,6 @@ def test_the_tokens_are_those_after_the_final_norm_where_they_stand() -> None:
         assert torch.equal(tokens, vit.norm(expected)[:, 1:])
         assert torch.equal(logits, vit.model(images))
         assert positions.tolist() == [list(range(16))] * 2
-        trace = make_adaptive(vit, "packed").trace(images)
-    standing = torch.arange(16).expand(2, -1)
-    for decision in trace.decisions.values():
-        standing = standing.gather(1, decision.index)
-    last = trace.decisions[4].count
-    assert last is not None and torch.equal(trace.outputs["tokens_count"], last)
-    for image, count in enumerate(last.tolist()):
-        assert torch.equal(
-            trace.outputs["tokens_positions"][image, :count], standing[image, :count]
-        )
 
 
 def test_with_every_patch_it_is_the_tokens() -> None:

@@ -23,9 +23,6 @@ from exporter.core.vit.protocol import (
 from tests.core.prune.ops.references import Pairs, reference_mean, reference_pairs
 from tests.vits import make_vit, random_images
 
-FAMILIES = ("vit", "distilled", "registers", "qk norm", "eva02, joined, rotary")
-
-
 TOME = Prune(rho=0.4, method=Method.TOME)
 MATCHING = Prune(rho=0.4, method=Method.MATCHING)
 EARLY = Prune(rates={0: 0.75, 1: 0.75, 2: 0.75})

@@ -23,12 +23,6 @@ def test_never_none_and_never_more_than_there_are(rate: float, patches: int) -> 
     assert keep_count(1.0, patches) == patches
 
 
-@given(patches=st.integers(1, 40), prefix=st.integers(0, 6))
-def test_every_second_token_is_joined_by_others(patches: int, prefix: int) -> None:
-    second = [token - prefix for token in range(prefix, prefix + patches) if token % 2]
-    assert list(joined_patches(patches, patches, prefix)) == second
-
-
 @given(patches=st.integers(1, 40), prefix=st.integers(0, 6), data=st.data())
 def test_the_least_distance_that_leaves_room(
     patches: int, prefix: int, data: st.DataObject

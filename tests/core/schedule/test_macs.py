@@ -10,10 +10,7 @@ from _pytest.mark.structures import ParameterSet
 
 from exporter.core.base.records import ModelSpec
 from exporter.core.base.vocabulary import Method
-from exporter.core.prune import scores
-from exporter.core.prune.ops import factors
 from exporter.core.prune.pruned_vit import PrunedViT
-from exporter.core.prune.tokens import Grid
 from exporter.core.schedule.counts import joined_patches
 from exporter.core.schedule.macs import (
     MacCount,
@@ -22,9 +19,7 @@ from exporter.core.schedule.macs import (
     mean_macs,
     patch_use,
     pruned_macs,
-    schedule_macs,
 )
-from exporter.core.schedule.methods import CLASS, PROBE, RECEIVED, SIMILARITY, Factor
 from exporter.core.schedule.plan import manual_schedule, star_schedule
 from exporter.core.schedule.policy import resolve
 from exporter.core.schedule.prune import Prune
@@ -43,7 +38,7 @@ from tests.core.schedule.published import (
     MODELS,
     PublishedModel,
 )
-from tests.multiply_adds import counted, of_network
+from tests.multiply_adds import of_network
 from tests.vits import FAMILIES, make_vit, random_images, varied_images
 
 PAPER = Prune(reduce="drop")
@@ -144,37 +139,6 @@ def test_the_closed_form_counts_what_runs(family: str) -> None:
     assert pruned.macs.scoring == rows * sum(tokens) * vit.spec.dim + fusion
 
 
-@pytest.mark.parametrize(
-    ("factor", "family", "stride"),
-    [
-        (CLASS, "vit", 1),
-        (CLASS, "distilled", 1),
-        (RECEIVED, "registers", 1),
-        (RECEIVED, "registers", 3),
-        (PROBE, "pooled by attention", 1),
-        (SIMILARITY, "registers", 1),
-    ],
-    ids=lambda value: value.name if isinstance(value, Factor) else str(value),
-)
-def test_a_factor_costs_what_runs(factor: Factor, family: str, stride: int) -> None:
-    vit = make_vit(family)
-    prefix = vit.spec.num_prefix_tokens
-
-    def runs(images: int) -> int:
-        grid = Grid(vit.embed(random_images(vit, images)), prefix, weighs_keys=False)
-        tokens, seen = grid.attention(vit.blocks[0])
-        if factor is SIMILARITY:  # its product of vectors is no matrix product
-            return factors.directions(seen.key, prefix).numel()
-        layer = scores.Layer(vit, tokens, seen, stride)
-        return counted(lambda: scores.FACTOR_SCORES[factor.name](layer))
-
-    # What follows from the weights alone is computed once.
-    of_an_image = runs(2) - runs(1)
-    assert (
-        factor.macs(vit.spec, prefix + vit.spec.num_patches, stride) == of_an_image > 0
-    )
-
-
 def test_merging_costs_two_products_more() -> None:
     """Similarities of mean keys, whose length is that of a head, and means."""
     vit = make_vit("registers")
@@ -221,26 +185,6 @@ def test_pairs_cost_their_similarities_and_the_means(
         expected += (before - joined) * joined * (length + dim)
         before = after
     assert pruned.macs.scoring == expected
-
-
-def test_a_schedule_counts_by_its_own_scorer_and_reduction() -> None:
-    vit = make_vit()
-    scoring = {}
-    for scorer, reduce in (
-        ("intra", "drop"),
-        ("intra", "merge"),
-        ("intra", "merge-weighted"),
-        ("pairs", "merge"),
-    ):
-        settings = Prune(scorer, reduce=reduce)
-        macs = schedule_macs(
-            vit.spec, manual_schedule(vit.spec, {2: 0.5}, resolve(settings))
-        )
-        scoring[scorer, reduce] = macs.scoring
-    assert (
-        scoring["intra", "drop"] < scoring["pairs", "merge"] < scoring["intra", "merge"]
-    )
-    assert scoring["intra", "merge"] == scoring["intra", "merge-weighted"]
 
 
 def counts_of(pruned: PrunedViT, images: torch.Tensor) -> np.ndarray:

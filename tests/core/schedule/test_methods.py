@@ -3,12 +3,10 @@
 import pickle
 from dataclasses import replace
 
-import numpy as np
 import pytest
 
 from exporter.core.base.errors import RecipeError
 from exporter.core.base.vocabulary import Method
-from exporter.core.prune.pruned_vit import PrunedViT
 from exporter.core.schedule.checks import check_fits
 from exporter.core.schedule.macs import schedule_macs
 from exporter.core.schedule.methods import (
@@ -122,22 +120,6 @@ def test_a_stride_is_for_the_attention_of_all_tokens(scorer: str) -> None:
             replace(good, scorer=scorer, query_stride=2),
             make_vit("pooled by attention").spec,
         )
-
-
-@pytest.mark.parametrize("scorer", SCORERS)
-def test_a_table_is_held_only_where_it_is_read(scorer: str) -> None:
-    vit = make_vit("vit" if scorer == "intra" else "pooled by attention")
-    spec, reduce = vit.spec, "merge" if scorer_named(scorer).pairs else "drop"
-    schedule = manual_schedule(spec, {2: 0.5}, resolve(Prune(scorer, reduce=reduce)))
-    inter = (
-        np.full((spec.depth, spec.num_patches), 0.5)
-        if scorer_named(scorer).calibrated
-        else None
-    )
-    pruned = PrunedViT(vit, schedule, inter)
-    buffers = pruned.buffers(recurse=False)
-    tables = [buffer for buffer in buffers if buffer.is_floating_point()]
-    assert bool(tables) == (scorer in ("fused", "inter", "random"))
 
 
 @pytest.mark.parametrize("method", Method)

@@ -63,42 +63,6 @@ def test_rates_lie_between_rho_and_one(acs: list[float], rho: float) -> None:
     assert all(np.float32(rho) <= rate <= 1.0 for rate in rates_from_acs(acs, rho))
 
 
-@given(acs=ACS, rho=RHO)
-def test_a_layer_of_higher_acs_never_keeps_more(acs: list[float], rho: float) -> None:
-    by_acs = [
-        rate
-        for _, rate in sorted(
-            zip(acs, rates_from_acs(acs, rho), strict=True), key=lambda pair: pair[0]
-        )
-    ]
-    assert by_acs == sorted(by_acs, reverse=True)
-
-
-@given(acs=ACS, rhos=st.tuples(RHO, RHO))
-def test_a_higher_rho_never_keeps_less(
-    acs: list[float], rhos: tuple[float, float]
-) -> None:
-    low, high = (rates_from_acs(acs, rho) for rho in sorted(rhos))
-    assert all(a <= b for a, b in zip(low, high, strict=True))
-    assert all(a <= b for a, b in zip(counts(low, 196), counts(high, 196), strict=True))
-
-
-@given(
-    acs=st.lists(
-        st.floats(0.0, 1.0).map(lambda x: round(x, 3)), min_size=3, max_size=12
-    ),
-    rho=RHO,
-    scale=st.sampled_from([0.5, 2.0, 4.0]),
-)
-def test_only_the_shape_of_acs_matters(
-    acs: list[float], rho: float, scale: float
-) -> None:
-    moved = [scale * value + 1.0 for value in acs]
-    assert rates_from_acs(moved, rho) == pytest.approx(
-        rates_from_acs(acs, rho), abs=1e-6
-    )
-
-
 def test_equal_acs_and_a_rho_of_one_keep_everything() -> None:
     assert rates_from_acs([0.3] * 5, 0.5) == (1.0,) * 5
     assert rates_from_acs(DEIT_B.acs, 1.0) == (1.0,) * 12

@@ -45,11 +45,6 @@ def test_edges(row: list[float], mass: float, expected: list[int]) -> None:
     assert kept(row, mass) == expected
 
 
-def test_padding_is_not_read() -> None:
-    assert kept([1, 2, np.nan, 100, np.inf], 0.9, valid=2) == [0, 1]
-    assert kept([1, 2, 5, 5, 5], 0.6, valid=2) == [1]
-
-
 def test_rows_of_a_batch_are_padded_with_zeros() -> None:
     score = np.array([[9, 1, 0, 0], [1, 1, 1, 1]], dtype=np.float32)
     result = cdf_retain(score, np.array([4, 4]), 0.75)

@@ -104,11 +104,6 @@ def test_gradients_reach_every_token_by_its_weight() -> None:
     assert torch.autograd.gradcheck(
         lambda values: merge_tokens(values, into, sizes, 2, 1)[0], (tokens,)
     )
-    merge_tokens(tokens, into, sizes, 2, 1)[0].sum().backward()
-    assert tokens.grad is not None
-    np.testing.assert_allclose(
-        tokens.grad[0, :, 0], [1, 2 / 3, 1 / 5, 1 / 3, 3 / 5, 1 / 5], rtol=1e-6
-    )
 
 
 Pairing = tuple[torch.Tensor, torch.Tensor | None, int, int]

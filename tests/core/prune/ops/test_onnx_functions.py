@@ -78,9 +78,3 @@ def test_the_padded_forms_keep_what_the_reference_keeps(
                 np.testing.assert_array_equal(
                     got["index"][:, :width], expected.keep_index, err_msg=kind
                 )
-
-
-def test_the_unit_of_mass_is_the_references_in_float32() -> None:
-    counts = np.arange(1, 4097)
-    in_float = np.floor(np.float32(2**24) / counts.astype(np.float32))
-    np.testing.assert_array_equal(in_float, 2**24 // counts)

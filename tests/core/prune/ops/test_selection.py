@@ -7,7 +7,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from exporter.core.prune.ops.cdf_reference import cdf_retain as reference
-from exporter.core.prune.ops.factors import as_nodes
 from exporter.core.prune.ops.selection import (
     cdf_retain,
     keep_top_k,
@@ -81,20 +80,3 @@ def test_keeps_what_the_reference_keeps(kind: str, patches: int) -> None:
             got = cdf_retain(torch.from_numpy(score), torch.from_numpy(valid), mass)
             for ours, theirs in zip(got, expected, strict=True):
                 np.testing.assert_array_equal(ours.numpy(), theirs)
-
-
-def test_its_width_is_a_size_that_export_knows_nothing_of() -> None:
-    class Keep(torch.nn.Module):
-        def forward(self, score: torch.Tensor, valid: torch.Tensor) -> torch.Tensor:
-            index, count, _ = cdf_retain(score, valid, 0.5)
-            return score.gather(1, index).sum(1) + count
-
-    score = torch.rand(3, 8)
-    valid = torch.full((3,), 8)
-    sizes = ({0: torch.export.Dim("b", max=1024)},) * 2
-    with as_nodes():
-        program = torch.export.export(
-            Keep(), (score, valid), dynamic_shapes=sizes, strict=False
-        )
-    other, fewer = torch.rand(2, 8), torch.tensor([8, 3])
-    torch.testing.assert_close(program.module()(other, fewer), Keep()(other, fewer))
