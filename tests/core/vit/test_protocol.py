@@ -35,6 +35,9 @@ def test_the_parts_are_the_whole_bit_for_bit(family: str, *, training: bool) -> 
     for module in model.modules():
         if isinstance(module, nn.Dropout):
             module.p = 0.5
+    for name, parameter in model.named_parameters():
+        if "bias" in name:
+            nn.init.normal_(parameter)
     vit = adapt(model)
     model.train(training)
     images = random_images(vit, 3)
@@ -113,17 +116,6 @@ def test_dead_tokens_are_attended_to_by_none_and_stay_in_the_row() -> None:
     torch.testing.assert_close(values[1:, :6], alone)
     torch.testing.assert_close(row[1:, :, :6], row_of(short))
     torch.testing.assert_close(row, whole_row)
-
-
-def test_attention_drops_out_while_a_block_is_trained_alone() -> None:
-    block, tokens = make_vit(attn_drop_rate=0.5).blocks[0], torch.randn(1, 17, 48)
-    with torch.inference_mode():
-        qkv = project(block, tokens)
-        first, again = (attend(block, qkv)[0] for _ in range(2))
-        assert torch.equal(first, again)
-        block.whole.train()
-        first, again = (attend(block, qkv)[0] for _ in range(2))
-        assert not torch.allclose(first, again)
 
 
 def test_a_part_that_is_missing_adds_nothing_or_is_asked_for_in_vain() -> None:

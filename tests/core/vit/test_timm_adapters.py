@@ -11,16 +11,13 @@ from PIL import Image
 from timm.data import create_transform, resolve_data_config
 from timm.layers import GluMlp, Mlp, SwiGLU
 from timm.models.eva import EvaBlockPostNorm
-from torch import Tensor, nn
-from torch.nn import functional as F
+from torch import nn
 
 from exporter.core.base.errors import ModelError
 from exporter.core.base.records import normalise
 from exporter.core.base.tensor_names import LOGITS
-from exporter.core.vit.parts import JoinedLinear
 from exporter.core.vit.spec import preprocessing_from
 from exporter.core.vit.timm_adapters import (
-    BiasedQkv,
     TimmEva,
     mlp_parts,
     outputs_of,
@@ -30,43 +27,6 @@ from exporter.core.vit.timm_adapters import (
 from exporter.data.pixels import to_input_size, to_pixels
 from exporter.models.registry import adapt
 from tests.vits import POOLED, TINY, TINY_SHAPE, make_model, make_vit
-
-# How each member holds its projection of query, key and value.
-PROJECTIONS: dict[str, type[nn.Module]] = {
-    "eva, bias apart": BiasedQkv,
-    "eva02, joined, rotary": JoinedLinear,
-    "rotary a head": nn.Linear,
-    "dinov3": BiasedQkv,
-}
-
-
-@pytest.mark.parametrize("family", PROJECTIONS)
-def test_the_projection_is_that_of_its_three_parts(family: str) -> None:
-    model: Any = make_model(family)
-    for name, parameter in model.named_parameters():
-        if "bias" in name:
-            nn.init.normal_(parameter)
-    part = adapt(model).blocks[0].attention
-    assert part is not None and type(part.qkv) is PROJECTIONS[family]
-    attention, tokens = model.blocks[0].attn, torch.randn(2, 3, 48)
-    with torch.inference_mode():
-        parts = thirds(attention)
-        assert torch.equal(part.qkv.weight, torch.cat([weight for weight, _ in parts]))
-        expected = torch.cat(
-            [F.linear(tokens, weight, bias) for weight, bias in parts], dim=-1
-        )
-        torch.testing.assert_close(part.qkv(tokens), expected)
-
-
-def thirds(attention: Any) -> list[tuple[Tensor, Tensor | None]]:
-    """Weight and bias of query, key and value."""
-    if attention.qkv is None:
-        linears = (attention.q_proj, attention.k_proj, attention.v_proj)
-        return [(linear.weight, linear.bias) for linear in linears]
-    weights = attention.qkv.weight.chunk(3)
-    if attention.qkv.bias is not None:
-        return list(zip(weights, attention.qkv.bias.chunk(3), strict=True))
-    return list(zip(weights, (attention.q_bias, None, attention.v_bias), strict=True))
 
 
 def test_a_projection_without_biases_is_itself() -> None:
@@ -98,13 +58,6 @@ def test_frequencies_that_are_learned_give_a_table_a_block_and_head() -> None:
         tables.append(block.attention.rotary.table)
         assert tables[-1].shape == (3, 16, 32) and not tables[-1].requires_grad
     assert not torch.allclose(tables[0], tables[1])
-
-
-def test_positions_that_are_embedded_alone_turn_nothing() -> None:
-    blocks = make_vit("eva, bias apart").blocks
-    assert [
-        block.attention.rotary for block in blocks if block.attention is not None
-    ] == [None] * 4
 
 
 @pytest.mark.parametrize(
