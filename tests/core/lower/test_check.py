@@ -7,7 +7,7 @@ from dataclasses import replace
 import onnx
 import pytest
 
-from exporter.core.base.artefact import artefact_of, to_metadata
+from exporter.core.base.artefact import artefact_of
 from exporter.core.base.errors import ArtefactError, ModelError
 from exporter.core.base.targets import (
     ONNXRUNTIME_FP16,
@@ -18,22 +18,11 @@ from exporter.core.base.targets import (
     TENSORRT_INT8,
     Target,
 )
-from exporter.core.base.vocabulary import Layout, Method
-from exporter.core.lower.check import check_graph, stamp, verify
+from exporter.core.base.vocabulary import Layout
+from exporter.core.lower.check import check_graph, verify
 from exporter.core.prune.pruned_vit import PrunedViT
 from tests.core.lower.models import a_star, dense, lowered, star
-from tests.folders import artefacts
 from tests.tiny_onnx import linear_classifier
-
-
-def test_it_comes_back() -> None:
-    for artefact in (artefacts().dense, artefacts(method=Method.A_STAR).pruned):
-        model = onnx.load_model_from_string(linear_classifier())
-        stamp(model, artefact)
-        assert artefact_of(model) == artefact
-        assert {
-            entry.key: entry.value for entry in model.metadata_props
-        } == to_metadata(artefact)
 
 
 def test_a_model_of_somebody_else() -> None:

@@ -2,7 +2,6 @@
 
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -11,18 +10,14 @@ import onnx
 import onnx_graphsurgeon as gs
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
 
 from exporter.core.base.artefact import Artefact
 from exporter.core.base.errors import ArtefactError
 from exporter.core.base.large_onnx import LEAST_BYTES, save_onnx
 from exporter.core.base.targets import ONNXRUNTIME, TENSORRT, Target
-from exporter.core.base.tensor_names import keep_name, ranked_name
+from exporter.core.base.tensor_names import keep_name
 from exporter.core.lower.instrumented import (
     forced_model,
-    patches_for_tokens,
-    patches_from_tokens,
     save_instrumented,
     selection_nodes,
     slice_selection,
@@ -32,8 +27,6 @@ from exporter.core.lower.instrumented import (
 from exporter.core.prune.pruned_vit import PrunedViT
 from exporter.core.prune.tokens import Decision
 from exporter.core.verify.onnxruntime_runner import OnnxRuntimeRunner
-from tests.core.lower.graphs import artefact, graph_of
-from tests.core.lower.graphs import run as run_graph
 from tests.core.lower.models import (
     a_star,
     dense,
@@ -48,92 +41,6 @@ from tests.core.lower.models import (
 from tests.core.prune.adaptive import RATES
 from tests.exhaustive import also, mark_further
 from tests.vits import random_images, varied_images
-
-LAYERS, PATCHES = (1, 2, 4), 16
-
-
-def pruning(prefix: int) -> Artefact:
-    """Of a model with so many prefix tokens that prunes thrice."""
-    of = artefact(*LAYERS)
-    return replace(of, spec=replace(of.spec, num_prefix_tokens=prefix))
-
-
-def kept(of: Artefact) -> list[int]:
-    return [of.schedule.keep[layer - 1] for layer in LAYERS]
-
-
-def choosing(of: Artefact) -> gs.Graph:
-    """Each layer chooses what is fed to it; one node reads that, and gives it as it is."""
-    prefix = of.spec.num_prefix_tokens
-    nodes, inputs, outputs = [], [], []
-    for layer, count in zip(LAYERS, kept(of), strict=True):
-        fed, chosen, read = (
-            gs.Variable(name, np.int64, ["batch", prefix + count])
-            for name in (f"fed_{layer}", ranked_name(layer), f"read_{layer}")
-        )
-        for one, other in ((fed, chosen), (chosen, read)):
-            nodes.append(gs.Node("Identity", f"{other.name}/node", {}, [one], [other]))
-        inputs.append(fed)
-        outputs.append(read)
-    return gs.Graph(nodes, inputs, outputs, opset=23)
-
-
-def shown(of: Artefact, tokens: list[np.ndarray]) -> list[np.ndarray]:
-    """What `patches_from_tokens` makes of rows of tokens."""
-    graph = choosing(of)
-    patches_from_tokens(graph, of)
-    graph.outputs += [graph.tensors()[keep_name(layer)] for layer in LAYERS]
-    found = run_graph(
-        graph,
-        **{f"fed_{layer}": rows for layer, rows in zip(LAYERS, tokens, strict=True)},
-    )
-    for layer, rows in zip(LAYERS, tokens, strict=True):
-        np.testing.assert_array_equal(found[f"read_{layer}"], rows)
-    return [found[keep_name(layer)] for layer in LAYERS]
-
-
-def drawn(of: Artefact, seed: int, images: int) -> list[np.ndarray]:
-    """Rows of the tokens that reach each layer: the prefix first, then as many patches as it keeps."""
-    random = np.random.default_rng(seed)
-    prefix = of.spec.num_prefix_tokens
-    reaching = PATCHES
-    rows = []
-    for count in kept(of):
-        patches = [random.permutation(reaching)[:count] for _ in range(images)]
-        rows.append(
-            np.array([[*range(prefix), *(patch + prefix)] for patch in patches])
-        )
-        reaching = count
-    return rows
-
-
-@pytest.mark.ort
-@given(prefix=st.integers(1, 3), seed=st.integers(0, 999), images=st.integers(1, 3))
-def test_any_order_of_tokens_means_patches_that_ascend(
-    prefix: int, seed: int, images: int
-) -> None:
-    """By what stands where in the image: a layer's survivors, counted among those of the layer before."""
-    of = pruning(prefix)
-    tokens = drawn(of, seed, images)
-    found = shown(of, tokens)
-    for image in range(images):
-        standing, reached = list(range(prefix + PATCHES)), list(range(PATCHES))
-        for rows, patches in zip(tokens, found, strict=True):
-            standing = [standing[row] for row in rows[image]]
-            survivors = sorted(place - prefix for place in standing[prefix:])
-            assert patches[image].tolist() == [
-                reached.index(survivor) for survivor in survivors
-            ]
-            reached = survivors
-
-
-@pytest.mark.ort
-def test_a_graph_that_chooses_among_patches_is_left_as_it_is() -> None:
-    text = "(float[b, 16] x) => (int64[b, 8] keep_01) { y = Relu(x) keep_01 = star.KeepTopK <k = 8> (y) }"
-    for change in (patches_from_tokens, patches_for_tokens):
-        graph = graph_of(text)
-        change(graph, artefact(1))
-        assert [node.op for node in graph.nodes] == ["Relu", "KeepTopK"]
 
 
 def sliced(pruned: PrunedViT) -> onnx.ModelProto:

@@ -60,15 +60,6 @@ def test_a_value_beyond_the_range_is_its_end() -> None:
     ).tolist() == [-448, 448]
 
 
-def test_which_formats_have_equal_steps() -> None:
-    assert [form.has_steps for form in (INT7, INT8, UINT8, E4M3)] == [
-        True,
-        True,
-        True,
-        False,
-    ]
-
-
 def test_two_products_of_int7_with_unsigned_bytes_fit_16_bits() -> None:
     limits = np.iinfo(np.int16)
     assert (

@@ -2,21 +2,17 @@
 
 from pathlib import Path
 
-import numpy as np
 import onnx
 import pytest
-import torch
 
 from exporter.core.base.errors import ModelError
 from exporter.core.base.large_onnx import save_onnx
-from exporter.core.base.records import normalise
 from exporter.core.base.targets import (
     ONNXRUNTIME,
     ONNXRUNTIME_FP16,
     ONNXRUNTIME_INT8,
     TENSORRT,
 )
-from exporter.core.base.vocabulary import InputKind
 from exporter.core.lower import pipeline
 from exporter.core.lower.pipeline import lower, lower_each
 from exporter.core.prune.pruned_vit import PrunedViT
@@ -25,22 +21,11 @@ from exporter.models.registry import describe
 from exporter.models.request import ModelRequest
 from tests.core.lower.models import (
     biased_vit,
-    dense,
     exported,
     lowered,
-    operators_in,
     pruned_of,
-    run,
     star,
 )
-
-
-def test_the_dense_graph_scores_nothing() -> None:
-    model = lowered(dense())
-    operators = operators_in(model)
-    assert operators["TopK"] == operators["GatherND"] == 0
-    assert operators["Softmax"] == 0
-    assert operators["Attention"] == dense().vit.spec.depth
 
 
 def test_every_size_but_the_batch_is_static() -> None:
@@ -55,18 +40,6 @@ def test_every_size_but_the_batch_is_static() -> None:
         assert len(dynamic) <= 1 and all(
             size.split("*")[0] == "batch" for size in dynamic
         ), value.name
-
-
-@pytest.mark.ort
-def test_uint8_input_holds_the_normalisation() -> None:
-    pruned = star()
-    pixels = np.random.default_rng(0).integers(0, 256, (2, 3, 32, 32), dtype=np.uint8)
-    images = normalise(pixels, pruned.vit.spec.preprocessing)
-    with torch.inference_mode():
-        expected = pruned(torch.from_numpy(images)).numpy()
-    model = lowered(pruned, input_kind=InputKind.UINT8)
-    assert model.graph.input[0].type.tensor_type.elem_type == onnx.TensorProto.UINT8
-    np.testing.assert_allclose(run(model, pixels)["logits"], expected, atol=1e-4)
 
 
 @pytest.mark.usefixtures("exported_anew")

@@ -1,7 +1,5 @@
 """The passes of half precision, uint8 pixels and opset 17."""
 
-from dataclasses import replace
-
 import numpy as np
 import onnx
 import pytest
@@ -9,12 +7,9 @@ import torch
 
 from exporter.core.base.targets import (
     ONNXRUNTIME_FP16,
-    OPENVINO,
     TENSORRT_FP16,
-    TENSORRT_INT8,
     Target,
 )
-from exporter.core.base.vocabulary import Precision
 from exporter.core.lower.passes.precision import (
     AXES_INPUT_SINCE_18,
     OPSET,
@@ -26,8 +21,6 @@ from exporter.core.lower.passes.precision import (
 from exporter.core.lower.pipeline import lower
 from tests.core.lower import graphs
 from tests.core.lower.graphs import (
-    BF16,
-    FLOATS,
     FP16,
     FP32,
     RNG,
@@ -39,29 +32,12 @@ from tests.core.lower.graphs import (
     operators,
     run,
 )
-from tests.core.lower.models import lowered, operators_in, pruned_of, star
-from tests.vits import make_vit, random_images
+from tests.core.lower.models import lowered, pruned_of, star
+from tests.vits import make_vit
 
 BOTH = pytest.mark.parametrize(
     "target", [ONNXRUNTIME_FP16, TENSORRT_FP16], ids=["fused", "primitive"]
 )
-
-
-@pytest.mark.parametrize(
-    "target",
-    [ONNXRUNTIME_FP16, TENSORRT_FP16, TENSORRT_INT8],
-    ids=lambda each: each.name,
-)
-def test_no_node_mixes_precisions(target: Target) -> None:
-    model = lowered(star(), target, images=random_images(star().vit, 8).numpy())
-    kinds = kinds_of(model)
-    for node in model.graph.node:
-        floats = {
-            kinds[name]
-            for name in (*node.input, *node.output)
-            if kinds.get(name) in FLOATS
-        }
-        assert len(floats) <= 1 or node.op_type == "Cast", node.name
 
 
 @BOTH
@@ -78,24 +54,6 @@ def test_norms_are_fp32_and_matrices_fp16(target: Target) -> None:
         t for t in model.graph.initializer if len(t.dims) == 2 and min(t.dims) >= 32
     ]
     assert {tensor.data_type for tensor in matrices} == {FP16}
-
-
-def test_bf16_is_the_same_graph() -> None:
-    models = [
-        lowered(
-            star(),
-            replace(
-                OPENVINO,
-                passes=(*OPENVINO.passes, f"to_{half}"),
-                precision=Precision.named(half),
-            ),
-        )
-        for half in ("fp16", "bf16")
-    ]
-    fp16, bf16 = (operators_in(model) for model in models)
-    assert fp16 == bf16
-    assert BF16 in kinds_of(models[1]).values()
-    assert FP16 not in kinds_of(models[1]).values()
 
 
 @pytest.mark.ort

@@ -11,7 +11,6 @@ from torch import nn
 from exporter.core.base.targets import ONNXRUNTIME
 from exporter.core.base.tensor_names import keep_name, ranked_name
 from exporter.core.lower.instrumented import tracing_model
-from exporter.core.lower.markers import KEEP_TOP_K
 from exporter.core.lower.passes.ranking import (
     LARGEST,
     LARGEST_WEIGHT,
@@ -19,15 +18,12 @@ from exporter.core.lower.passes.ranking import (
     expand_factors,
     rank_prefix,
     shorten_scores,
-    sort_once,
 )
-from exporter.core.lower.passes.selection import expand_selection
 from exporter.core.lower.pipeline import lower
 from exporter.core.prune.ops.factors import dissimilarity, received
 from exporter.core.prune.pruned_vit import PrunedViT
 from exporter.core.prune.scores import SCORE_FLOOR
 from exporter.core.verify.reference import check
-from tests.core.lower import graphs
 from tests.core.lower.graphs import applied, artefact, graph_of, noise, operators, run
 from tests.core.lower.models import (
     FAMILIES,
@@ -266,14 +262,13 @@ def test_a_tie_at_the_cut_is_a_flip_of_no_margin() -> None:
     assert {layer.largest_flip_margin for layer in report.layers} <= {0.0, None}
 
 
-def ranked(reader: str = "") -> gs.Graph:
+def test_patches_that_something_else_reads_are_ranked_alone() -> None:
     """One layer that chooses 8 of 16 patches by what a class row says of 17 tokens."""
-    outputs = ", int64[b, 8] other" if reader else ""
-    return graph_of(
-        f"(float[b, 17] mean, float[b, 17, 3] x) => (float[b, 9, 3] taken{outputs}) {{"
+    graph = graph_of(
+        "(float[b, 17] mean, float[b, 17, 3] x) => (float[b, 9, 3] taken, int64[b, 8] other) {"
         " cut = Slice(mean, one, end, one) clipped = Clip(cut, floor) score = Mul(clipped, table)"
-        " keep_01 = star.KeepTopK <k = 8> (score)"
-        f" taken = star.TakeTokens <num_prefix_tokens = 1> (x, keep_01) {reader} }}",
+        " keep_01 = star.KeepTopK <k = 8> (score) other = Identity(keep_01)"
+        " taken = star.TakeTokens <num_prefix_tokens = 1> (x, keep_01) }",
         {
             "one": np.array([1]),
             "end": np.array([17]),
@@ -281,65 +276,16 @@ def ranked(reader: str = "") -> gs.Graph:
             "table": np.abs(noise(16)),
         },
     )
-
-
-@pytest.mark.ort
-def test_the_prefix_comes_first_and_the_same_patches_behind_it() -> None:
-    one = ranked()
-    other = ranked()
-    feed = {"mean": np.abs(noise(2, 17)), "x": noise(2, 17, 3)}
-    other.tensors()["table"].values = one.tensors()["table"].values
-    assert applied(rank_prefix, other, artefact(1)) == 1
-    (node,) = (each for each in other.nodes if each.op == KEEP_TOP_K)
-    assert (node.attrs["k"], node.outputs[0].name) == (9, ranked_name(1))
-    for graph in (one, other):
-        applied(expand_selection, graph, artefact(1))
-    expected, got = (graphs.run(graph, **feed)["taken"] for graph in (one, other))
-    np.testing.assert_array_equal(got, expected)
-
-
-def test_patches_that_something_else_reads_are_ranked_alone() -> None:
-    assert applied(rank_prefix, ranked("other = Identity(keep_01)"), artefact(1)) == 0
-
-
-K = np.array([3])
-
-
-def chosen(name: str, more: str = "", outputs: str = "") -> gs.Graph:
-    """Survivors in ascending position, as `expand_selection` leaves them."""
-    graph = graph_of(
-        f"(float[b, 8] score) => (int64[b, 3] survivors{outputs}) {{"
-        " best, order = TopK <axis = 1, largest = 1, sorted = 1> (score, k)"
-        " kept, rank = TopK <axis = 1, largest = 0, sorted = 1> (order, k)"
-        f" survivors = Identity(kept) {more} }}",
-        {"k": K},
-    )
-    graph.tensors()["kept"].name = name
-    return graph
-
-
-@pytest.mark.ort
-def test_the_first_need_not_sort_for_the_second() -> None:
-    graph, score = chosen("keep_01"), noise(2, 8)
-    assert applied(sort_once, graph, artefact(1)) == 0
-    assert applied(choose_unsorted, graph, artefact(1)) == 1
-    assert [node.attrs["sorted"] for node in graph.nodes if node.op == "TopK"] == [0, 1]
-    expected = np.sort(np.argsort(-score, axis=1)[:, :3], axis=1)
-    np.testing.assert_array_equal(run(graph, score=score)["survivors"], expected)
-
-
-@pytest.mark.ort
-def test_ranked_tokens_are_not_sorted_by_position() -> None:
-    graph, score = chosen("keep_01/tokens"), noise(2, 8)
-    assert applied(sort_once, graph, artefact(1)) == 1
-    assert [node.op for node in graph.nodes] == ["TopK", "Identity"]
-    np.testing.assert_array_equal(
-        run(graph, score=score)["survivors"], np.argsort(-score, axis=1)[:, :3]
-    )
+    assert applied(rank_prefix, graph, artefact(1)) == 0
 
 
 def test_scores_that_are_read_are_sorted() -> None:
-    graph = chosen("keep_01", "scores = Identity(best)", ", float[b, 3] scores")
+    graph = graph_of(
+        "(float[b, 8] score) => (int64[b, 3] kept, float[b, 3] scores) {"
+        " best, order = TopK <axis = 1, largest = 1, sorted = 1> (score, k) scores = Identity(best)"
+        " kept, rank = TopK <axis = 1, largest = 0, sorted = 1> (order, k) }",
+        {"k": np.array([3])},
+    )
     assert applied(choose_unsorted, graph, artefact(1)) == 0
 
 
