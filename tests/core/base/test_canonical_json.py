@@ -33,16 +33,6 @@ TEXT = st.text(max_size=8)
 MACS = st.integers(0, 2**62)
 
 
-@pytest.mark.parametrize(
-    "content",
-    [{}, {"one": 1, "two": [{"one": 2}, {"one": 3}]}, {"": {"": {"": None}}}, [], "x"],
-)
-def test_a_file_is_read_as_it_is(content: Any, tmp_path: Path) -> None:
-    path = tmp_path / "a.json"
-    path.write_text(json.dumps(content), encoding="utf-8")
-    assert read_json(path) == content
-
-
 @pytest.mark.parametrize("text", ['{"a": 1, "a": 1}', '[{"b": {"a": 1, "a": 2}}]'])
 def test_a_key_that_stands_twice_in_an_object_is_refused(
     text: str, tmp_path: Path

@@ -20,7 +20,6 @@ from exporter.core.base.large_onnx import (
     load_whole,
     openable,
     save_onnx,
-    weights_apart,
 )
 from exporter.core.base.onnx_file import load_onnx
 from exporter.core.base.targets import ONNXRUNTIME, ONNXRUNTIME_FP16, OPENVINO, Target
@@ -87,25 +86,6 @@ def test_the_same_model_gives_the_same_bytes_and_a_smaller_one_leaves_no_weights
         assert [file.read_bytes() for file in files_of(path)] == first
     save_onnx(model, path)
     assert [file.name for file in tmp_path.iterdir()] == ["m.onnx"]
-
-
-def test_the_copy_without_weights_has_all_else_and_the_model_stays_as_it_is() -> None:
-    model = lower(star(), ONNXRUNTIME)
-    before = model.SerializeToString(deterministic=True)
-    light, heavy = weights_apart(model)
-    assert model.SerializeToString(deterministic=True) == before
-    assert (
-        all(len(tensor.raw_data) >= LEAST_BYTES for tensor in heavy) and len(heavy) > 10
-    )
-    assert all(len(tensor.raw_data) < LEAST_BYTES for tensor in light.graph.initializer)
-    whole = onnx.ModelProto()
-    whole.CopyFrom(light)
-    whole.graph.initializer.extend(heavy)
-    for graph in (whole.graph, model.graph):
-        ordered = sorted(graph.initializer, key=lambda tensor: tensor.name)
-        del graph.initializer[:]
-        graph.initializer.extend(ordered)
-    assert whole == model
 
 
 @pytest.mark.usefixtures("small_limit")

@@ -10,16 +10,12 @@ from exporter.core.base.errors import RecipeError
 from exporter.core.base.records import BlockMacs, Output
 from exporter.core.base.tensor_names import (
     INSTRUMENTED,
-    class_row_name,
-    context_name,
     count_name,
     instrumented_path,
     keep_layers,
     keep_name,
     ranked_name,
-    rows_of,
     score_name,
-    tokens_name,
 )
 from exporter.core.base.vocabulary import (
     InputKind,
@@ -57,28 +53,11 @@ def test_a_word_that_is_none(kind: type[Word], subject: str) -> None:
     )
 
 
-NAMES = (
-    keep_name,
-    count_name,
-    score_name,
-    tokens_name,
-    class_row_name,
-    context_name,
-    ranked_name,
-)
-
-
 def test_layers_are_numbered_from_one_with_two_digits() -> None:
     assert keep_name(3) == "keep_03"
     assert count_name(3) == "count_03"
     assert score_name(12) == "score_12"
     assert keep_name(120) == "keep_120"
-
-
-def test_no_two_names_meet() -> None:
-    names = [name(layer) for name in NAMES for layer in range(1, 130)]
-    names += [rows_of(keep_name(layer)) for layer in range(1, 130)]
-    assert len(set(names)) == len(names)
 
 
 def test_layers_come_back_from_names_in_order() -> None:
