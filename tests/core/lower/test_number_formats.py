@@ -48,16 +48,16 @@ def test_the_least_scale_is_not_0_in_fp16(
     assert scale >= LEAST_SCALE and np.float16(scale) > 0
 
 
-def test_a_value_beyond_the_range_is_its_end() -> None:
-    assert INT8.stored(np.array([-9.0, 0.44, 9.0]), np.array(0.1)).tolist() == [
+def test_a_value_beyond_the_range_is_its_end_and_others_are_rounded() -> None:
+    assert INT8.stored(np.array([-9.0, 0.46, 9.0]), np.array(0.1)).tolist() == [
         -90,
-        4,
+        5,
         90,
     ]
     assert INT8.stored(np.array([-90.0, 90.0]), np.array(0.1)).tolist() == [-127, 127]
-    assert E4M3.stored(np.array([-900.0, 900.0]), np.array(1.0)).astype(
+    assert E4M3.stored(np.array([-900.0, 0.3, 900.0]), np.array(1.0)).astype(
         float
-    ).tolist() == [-448, 448]
+    ).tolist() == [-448, 0.3125, 448]
 
 
 def test_two_products_of_int7_with_unsigned_bytes_fit_16_bits() -> None:

@@ -17,7 +17,7 @@ from exporter.core.base.targets import (
     Target,
 )
 from exporter.core.base.vocabulary import Precision
-from exporter.core.lower.number_formats import INT7, LEAST_SCALE, activations
+from exporter.core.lower.number_formats import INT7, INT8, LEAST_SCALE, activations
 from exporter.core.verify.openvino_runner import OpenVinoRunner
 from exporter.core.verify.runners import runner_here
 from exporter.engines.choice import why_not
@@ -226,6 +226,7 @@ def test_tensorrt_gets_symmetric_pairs_in_standard_operators(family: str) -> Non
             # a weight: stored in INT8, a scale for each column
             if node.input[0] in values:
                 assert values[node.input[0]].dtype == np.int8
+                assert np.abs(values[node.input[0]]).max() == INT8.largest
                 assert scale.shape == values[node.input[0]].shape[1:]
                 weights += 1
             else:
