@@ -6,7 +6,7 @@ import torch
 from exporter.core.base.vocabulary import Method
 from exporter.core.prune.ops.curve import order_of
 from exporter.core.prune.pruned_vit import PrunedViT
-from exporter.core.prune.tokens import Grid, Packed
+from exporter.core.prune.tokens import Decision, Grid, Packed
 from exporter.core.schedule.plan import keep_everything, manual_schedule, shape_schedule
 from exporter.core.schedule.policy import resolve
 from exporter.core.schedule.prune import Prune
@@ -118,6 +118,15 @@ def test_a_merged_patch_has_the_token_that_it_went_into(way: str) -> None:
     rows = torch.arange(3).unsqueeze(1)
     standing = trace.outputs["grid"][rows, trace.outputs["tokens_positions"]]
     torch.testing.assert_close(standing, trace.outputs["tokens"])
+
+
+def test_a_head_that_pools_counts_a_merged_token_as_often_as_its_patches() -> None:
+    vit, joined = make_vit("pooled"), torch.tensor([[0] * 12 + [1] * 4])
+    grid = Grid(torch.randn(1, 2, 48)[:, joined[0]], 0)
+    merged = grid.reduce(Decision(torch.tensor([[0, 12]]), into=joined))
+    with torch.inference_mode():
+        logits, expected = (tokens.outputs(vit)["logits"] for tokens in (merged, grid))
+    torch.testing.assert_close(logits, expected)
 
 
 @pytest.mark.parametrize("packed", [False, True])
