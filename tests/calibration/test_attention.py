@@ -1,6 +1,7 @@
 """Tiles of attention: they cover it once, and add up to what its whole matrices give."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -11,7 +12,10 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from exporter.calibration import attention
+from exporter.calibration.backward import cam_to_block_input
+from exporter.calibration.rules import guarded_inverse
 from exporter.calibration.trace import AttentionTrace, in_dtype, trace
+from exporter.core.vit.protocol import AttentionParts
 from tests.calibration.samples import frozen_images, tiny_vit
 from tests.calibration.whole_attention import (
     gradient_of_attention,
@@ -36,16 +40,19 @@ def test_tiles_cover_every_query_of_every_head_once(
     assert (seen == 1).all()
 
 
+def second_attention(family: str) -> tuple[AttentionParts, AttentionTrace]:
+    """The attention of a model's second block, and what images leave in it."""
+    vit = in_dtype(tiny_vit(family), torch.float64)
+    images = frozen_images(2, vit.spec.preprocessing.input_size[1:])
+    part, traced = vit.blocks[1].attention, trace(vit, images).blocks[1].attention
+    assert part is not None and traced is not None
+    return part, traced
+
+
 @pytest.fixture(params=["plain", "q/k norm", "joined, rotary"])
 def seen(request: pytest.FixtureRequest) -> AttentionTrace:
-    vit = in_dtype(tiny_vit(request.param), torch.float64)
-    found = (
-        trace(vit, frozen_images(2, vit.spec.preprocessing.input_size[1:]))
-        .blocks[1]
-        .attention
-    )
-    assert found is not None
-    return found
+    _, traced = second_attention(request.param)
+    return traced
 
 
 @pytest.fixture(params=[1, 150, 2000, 2**20], ids=lambda size: f"tiles of {size}")
@@ -97,3 +104,33 @@ def by_autograd(seen: AttentionTrace, gradient: Tensor) -> Any:
     query, key, value = leaves
     context = (query @ key.mT * query.shape[-1] ** -0.5).softmax(-1) @ value
     return torch.autograd.grad(context, leaves, gradient)
+
+
+@pytest.mark.parametrize("family", ["joined, rotary", "rotary a head", "dinov3"])
+def test_what_is_turned_by_its_position_is_turned_back(family: str) -> None:
+    part, seen = second_attention(family)
+    rotary = part.rotary
+    assert rotary is not None
+    skip = drawn(0, seen, *seen.tokens.shape[1:])
+    query, key, value = (drawn(seed, seen, *seen.query.shape[1:]) for seed in (1, 2, 3))
+
+    def turned_back(relevance: Tensor, normed: Tensor, turned: Tensor) -> Tensor:
+        shares = relevance * guarded_inverse(turned).unsqueeze(1)
+        return torch.stack(
+            [
+                normed * torch.func.vjp(rotary, normed)[1](shares[:, place])[0]
+                for place in range(CLASSES)
+            ],
+            dim=1,
+        )
+
+    found = cam_to_block_input(
+        part, seen, skip, attention.QueryKeyValue(query, key, value)
+    )
+    before = attention.QueryKeyValue(
+        turned_back(query, seen.normed_query, seen.query),
+        turned_back(key, seen.normed_key, seen.key),
+        value,
+    )
+    without = replace(part, rotary=None)
+    close(found, cam_to_block_input(without, seen, skip, before))

@@ -52,6 +52,20 @@ def test_a_rotation_is_a_part_of_the_product_behind_it(seed: int) -> None:
     torch.testing.assert_close(part.sum(-1), of_turned.sum(-1), rtol=1e-4, atol=1e-4)
 
 
+def test_the_unit_of_a_class_is_a_linear_layer_of_one() -> None:
+    """Two heads share the relevance of a class, so that it is not 1."""
+    value, weight, relevance = drawn(0, 2, 1, 6), drawn(1, 2, 3, 6), drawn(2, 2, 3)
+    parts = rules.output_unit(value, weight, relevance)
+    for image in range(2):
+        for place in range(3):
+            alone = rules.linear(
+                relevance[image, place].reshape(1, 1, 1, 1),
+                value[image].reshape(1, 1, 1, 6),
+                weight[image, place].unsqueeze(0),
+            )
+            torch.testing.assert_close(parts[image, place], alone.flatten())
+
+
 @given(seeds)
 def test_a_mean_gives_all_to_values_of_its_sign(seed: int) -> None:
     relevance, value = drawn(seed, 1, 2, 3), drawn(seed + 1, 1, 1, 7, 3)
