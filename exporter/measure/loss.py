@@ -168,22 +168,19 @@ class Recovery:
     surplus_interval_points: tuple[float, float]
 
 
-def recovery_of(
-    dense: Array, before: Array, after: Array, goal: float = GOAL
-) -> Recovery:
+def recovery_of(dense: Array, before: Array, after: Array) -> Recovery:
     """Judge from the images that each of three models has right, bool [images], the same for all.
 
-    The surplus is the mean over images of (after − before) − goal · (dense − before), whose limits are those
-    of a mean with a normal distribution. `before` and `after` training are those of the pruned model; `goal`
-    is the share of the loss to win back.
+    The surplus is the mean over images of (after − before) − GOAL · (dense − before), whose limits are those
+    of a mean with a normal distribution. `before` and `after` training are those of the pruned model.
     """
     lost = float(dense.mean() - before.mean())
     won = float(after.mean() - before.mean())
     least_loss, _ = loss_interval(*loss_of(dense, before), len(dense))
     surplus = 100 * (
-        (after.astype(float) - before) - goal * (dense.astype(float) - before)
+        (after.astype(float) - before) - GOAL * (dense.astype(float) - before)
     )
     low, high = mean_interval(surplus, 2 * CONFIDENCE - 1)
     status = Status.MET if low >= 0 else Status.MISSED if high < 0 else Status.NOT_SHOWN
     share = won / lost if least_loss > 0 else None
-    return Recovery(share, goal, status, float(surplus.mean()), (low, high))
+    return Recovery(share, GOAL, status, float(surplus.mean()), (low, high))

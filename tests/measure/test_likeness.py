@@ -59,19 +59,6 @@ def nearest(query: np.ndarray, index: np.ndarray, image: int) -> list[int]:
     return sorted(others, key=lambda at: -cosine(query, index[at]))
 
 
-def test_an_index_that_is_turned_as_a_whole_is_lost_only_to_queries_from_outside() -> (
-    None
-):
-    """Both numbers differ for a reason: a turned model finds the same images in its own index."""
-    generator = np.random.default_rng(0)
-    values = generator.standard_normal((40, 6))
-    turn, _ = np.linalg.qr(generator.standard_normal((6, 6)))
-    retrieval = compared(values, values @ turn).retrieval
-    assert retrieval is not None
-    assert retrieval.reindexed_at_1 == retrieval.reindexed_overlap == 1.0
-    assert retrieval.dense_index_at_1 < 0.5
-
-
 def test_precision_is_the_share_whose_nearest_image_has_their_label() -> None:
     first = np.array([[1.0, 0], [1, 0.1], [0, 1], [0.1, 1]])
     labels = np.array([0, 0, 1, 1])
@@ -99,12 +86,8 @@ def test_a_low_cosine_is_said_though_the_mean_is_high(
     )
 
 
-def test_length_does_not_matter_and_an_embedding_of_zeros_agrees_with_nothing() -> None:
-    values = np.array([[3.0, 1, 0], [1, 2, 0], [0, 1, 5]])
-    same = compared(values, 7 * values)
-    assert same.embedding_cosine == pytest.approx(1)
-    assert same.retrieval is not None and same.retrieval.reindexed_at_1 == 1
-    assert compared(values, 0 * values).embedding_cosine == 0
+def test_an_embedding_of_zeros_agrees_with_nothing() -> None:
+    assert compared(np.eye(3), np.zeros((3, 3))).embedding_cosine == 0
 
 
 def test_one_image_has_no_neighbour() -> None:

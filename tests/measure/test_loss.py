@@ -2,8 +2,6 @@
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from exporter.core.base.intervals import loss_interval, wilson
 from exporter.core.base.vocabulary import Status
@@ -45,17 +43,6 @@ def test_classes_that_occur_are_listed_with_their_change() -> None:
     assert [label.change for label in pair.classes] == [-1, -1, 0]
 
 
-def test_without_labels_there_is_only_agreement() -> None:
-    unknown = [-1] * 3
-    pair = compare_predictions(
-        predictions([0, 1, 2], unknown), predictions([0, 1, 0], unknown), NAMES, {}
-    )
-    assert pair.agreement == pytest.approx(2 / 3)
-    assert pair.loss_points is None
-    assert pair.lost is None
-    assert pair.classes == ()
-
-
 @pytest.mark.parametrize(
     ("after", "of", "share", "status"),
     [
@@ -84,17 +71,6 @@ def test_where_nothing_was_lost_there_is_no_share() -> None:
     assert recovery_of(same, same, same).share is None
     assert recovery_of(same, same, same).status == Status.MET
     assert recovery_of(same, hits(10, 10), same).share is None
-
-
-@given(st.integers(0, 2**32 - 1), st.floats(0, 1))
-def test_the_goal_is_met_in_the_mean_where_the_share_reaches_it(
-    seed: int, goal: float
-) -> None:
-    random = np.random.default_rng(seed)
-    dense, before, after = (random.random(50) < chance for chance in (0.9, 0.6, 0.8))
-    found = recovery_of(dense, before, after, goal)
-    if found.share is not None and abs(found.share - goal) > 1e-9:
-        assert (found.share > goal) == (found.surplus_points > 0)
 
 
 def test_about_one_judgement_in_twenty_is_wrong_where_the_goal_is_just_reached() -> (
