@@ -95,6 +95,12 @@ class Outcome:
 Command = Callable[..., Outcome]
 
 
+def succeeded(outcome: Outcome) -> Outcome:
+    """The outcome, of a command that ended well."""
+    assert outcome.code == 0, outcome.err
+    return outcome
+
+
 @dataclass(frozen=True)
 class Workplace:
     """A checkpoint, images of its two classes, and what names the model: flags, a request, a recipe."""
@@ -114,6 +120,11 @@ class Workplace:
             "--model-kwargs",
             *kwargs,
         ]
+
+    @property
+    def given(self) -> list[object]:
+        """The flags of the model and of its images."""
+        return [*self.model, "--images", self.images]
 
     @property
     def request(self) -> ModelRequest:

@@ -109,9 +109,7 @@ def calibration(workplace: Workplace) -> Path:
 
     def make(folder: Path) -> None:
         flags = (
-            *workplace.model,
-            "--images",
-            workplace.images,
+            *workplace.given,
             "--out",
             folder / "c.safetensors",
         )

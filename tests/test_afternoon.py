@@ -19,7 +19,7 @@ from sklearn.metrics import accuracy_score
 from transformers import ViTForImageClassification, ViTImageProcessorPil
 
 from exporter.core.base.targets import ONNXRUNTIME, ONNXRUNTIME_INT8, Target
-from tests.commands import Command, report_of
+from tests.commands import Command, report_of, succeeded
 from tests.deployment import on_the_machine
 from tests.models.huggingface.saved import make, save
 
@@ -153,8 +153,7 @@ def test_compile_and_the_second_machine(
 ) -> None:
     out = tmp_path / "out"
     how = ("--method", "tome", "--rho", "0.5", "--rounds", "5", "--json")
-    done = star_export("compile", *_flags(afternoon), *how, "--out", out)
-    assert done.code == 0, done.err
+    succeeded(star_export("compile", *_flags(afternoon), *how, "--out", out))
     report = report_of(out)
     assert 0.5 < report["quality"]["accuracy"]["dense"]["top1"] < 1
     pruned = _assert_folder(afternoon, report, out)
@@ -190,24 +189,26 @@ def test_finetune(afternoon: Afternoon, star_export: Command, tmp_path: Path) ->
     library = afternoon.library("held_out")
     _assert_accuracy(done.json["dense"], names, library)
     images = ("--images", afternoon.images / "held_out")
-    again = star_export(
-        "compile", "--checkpoint", weights, *images, "--rounds", "0", "--out", out
+    succeeded(
+        star_export(
+            "compile", "--checkpoint", weights, *images, "--rounds", "0", "--out", out
+        )
     )
-    assert again.code == 0, again.err
     files = report_of(out)["files"]
     after = afternoon.file(out / files["pruned"], "held_out")
     _assert_accuracy(done.json["after"], names, after)
     _assert_pair(done.json["loss_after"], names, library, after)
-    untrained = star_export(
-        "compile",
-        *_flags(afternoon),
-        *how[:4],
-        "--rounds",
-        "0",
-        "--out",
-        tmp_path / "before",
+    succeeded(
+        star_export(
+            "compile",
+            *_flags(afternoon),
+            *how[:4],
+            "--rounds",
+            "0",
+            "--out",
+            tmp_path / "before",
+        )
     )
-    assert untrained.code == 0, untrained.err
     report = report_of(tmp_path / "before")
     before = _assert_folder(afternoon, report, tmp_path / "before")
     _assert_accuracy(done.json["before"], names, before)
@@ -224,8 +225,7 @@ def test_tune(
     out = tmp_path / "out"
     # A time that any machine reaches: whether pruning makes a model of 5 patches faster depends on the machine.
     goal = ("--max-ms", "60000", "--target", target.name, "--json")
-    done = star_export("tune", *_flags(afternoon), *goal, "--out", out)
-    assert done.code == 0, done.err
+    done = succeeded(star_export("tune", *_flags(afternoon), *goal, "--out", out))
     report = out / "compiled" / "report.json"
     if report.exists():
         chosen = _assert_folder(

@@ -22,7 +22,7 @@ from exporter.core.base.targets import TARGETS
 from exporter.core.base.vocabulary import CropMode, Method
 from exporter.core.schedule.methods import METHODS, REDUCTIONS, SCORERS
 from exporter.report.serving import serving_script
-from tests.commands import Command, Workplace
+from tests.commands import Command, Workplace, succeeded
 from tests.folders import artefacts, write_folder
 from tests.pages import (
     PAGES,
@@ -133,8 +133,7 @@ def test_the_tutorial(
     }
     verbs = []
     for words in commands_of("docs/tutorial.md", f"{HERE}::test_the_tutorial"):
-        done = star_export(*words, *fewer.get(words[0], ()))
-        assert done.code == 0, done.err
+        succeeded(star_export(*words, *fewer.get(words[0], ())))
         verbs.append(words[0])
     assert verbs == ["plan", "compile", "check", "bench", "eval"]
 
@@ -180,8 +179,7 @@ def test_the_serving_commands(
         for words in star_export_commands(block)
         if folder in words
     )
-    done = star_export(*command.replace(*typed).split(), "--rounds", "0")
-    assert done.code == 0, done.err
+    done = succeeded(star_export(*command.replace(*typed).split(), "--rounds", "0"))
     quick, errors = {"bench": ("--rounds", "5", "--batches", "1")}, ""
     for page in ("README.md", "docs/serving.md"):
         for words in commands_of(page, f"{HERE}::test_the_serving_commands"):

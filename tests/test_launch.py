@@ -237,9 +237,7 @@ def test_launchers_of_different_sizes_end_in_one_line_each(
     alike |= {"OMP_NUM_THREADS": "1", "STAR_EXPORT_PATIENCE_S": "5"}
     words = [
         "calibrate",
-        *workplace.model,
-        "--images",
-        workplace.images,
+        *workplace.given,
         "--out",
         tmp_path / "c.safetensors",
     ]

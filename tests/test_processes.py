@@ -15,7 +15,7 @@ import exporter.processes
 from exporter.cli import plan
 from exporter.core.base.errors import LaunchError
 from exporter.processes import Processes, processes
-from tests.commands import Command, Workplace
+from tests.commands import Command, Workplace, succeeded
 from tests.several import work
 from tests.vits import make_images
 
@@ -108,9 +108,7 @@ def test_a_process_that_does_not_come_is_one_line(
     workplace: Workplace, tmp_path: Path
 ) -> None:
     flags = [
-        *workplace.model,
-        "--images",
-        workplace.images,
+        *workplace.given,
         "--out",
         tmp_path / "c.safetensors",
     ]
@@ -183,8 +181,9 @@ def test_only_the_main_process_prints(
         monkeypatch.setattr(
             exporter.cli.main, "processes", lambda index=index: Processes(index, 2)
         )
-        done = star_export("plan", *workplace.model, "--rho", "0.7", "--json")
-        assert done.code == 0, done.err
+        done = succeeded(
+            star_export("plan", *workplace.model, "--rho", "0.7", "--json")
+        )
         assert bool(done.out) == (index == 0)
 
 

@@ -18,7 +18,7 @@ from exporter.calibration.record import load_calibration
 from exporter.cli.output import RichStages
 from exporter.core.base.progress import Advance
 from exporter.serve.export_folder import read_models
-from tests.commands import BRIEF, Command, Workplace
+from tests.commands import BRIEF, Command, Workplace, succeeded
 from tests.killed import killed
 from tests.vits import make_images
 
@@ -176,8 +176,7 @@ def test_a_compilation_that_is_killed(
         return iter(())
 
     monkeypatch.setattr("exporter.calibration.calibrate.scored_chunks", none_to_score)
-    done = star_export(*command)
-    assert done.code == 0, done.err
+    succeeded(star_export(*command))
     assert (out / "calibration.safetensors").read_bytes() == calibration
     assert read_models(out).pruned.method == "star"
     assert not list(out.glob("*.partial"))
@@ -208,7 +207,6 @@ def test_a_second_compilation_that_is_killed(
     killed(SAVE_ONNX, 2, *command)
     refused = star_export("check", out)
     assert (refused.code, f"{pruned} | got sha256" in refused.error) == (2, True)
-    done = star_export(*command)
-    assert done.code == 0, done.err
+    succeeded(star_export(*command))
     assert read_models(out).pruned.schedule.rho == 0.8
     assert (out / "calibration.safetensors").read_bytes() == calibration.read_bytes()

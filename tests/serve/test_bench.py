@@ -25,7 +25,7 @@ from exporter.serve.export_folder import (
     read_models,
     read_reference,
 )
-from tests.commands import Command
+from tests.commands import Command, succeeded
 from tests.engines.engines import manifest
 from tests.engines.fake_trtexec import install_trtexec
 from tests.fakes import NumpyRunner
@@ -99,8 +99,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_json(folder: Path, star_export: Command) -> None:
-    done = star_export("bench", folder, *QUICK, "--json")
-    assert done.code == 0, done.err
+    done = succeeded(star_export("bench", folder, *QUICK, "--json"))
     gpu: list[dict[str, Any]] = done.json["gpu"]
     dense = gpu[1]["throughput"]["dense"]
     assert (dense["clock"], done.json["built"]["gpu"]) == ("trtexec", "GPU")
@@ -113,8 +112,7 @@ def test_json(folder: Path, star_export: Command) -> None:
 
 
 def test_table(folder: Path, star_export: Command) -> None:
-    done = star_export("bench", folder, *QUICK)
-    assert done.code == 0, done.err
+    done = succeeded(star_export("bench", folder, *QUICK))
     for text in (
         "GPU time by trtexec",
         "clocks during batch 8: unknown",
@@ -141,8 +139,7 @@ def test_images_of_another_reference_are_measured_and_leave_the_folder_whole(
     other: tuple[object, ...] = ("--reference", tmp_path / "other.npz")
     for flags, images in ((other, own + 1), ((), own), (other, own + 1), ((), own)):
         read.clear()
-        done = star_export("bench", folder, *QUICK, *flags)
-        assert done.code == 0, done.err
+        succeeded(star_export("bench", folder, *QUICK, *flags))
         assert list(read.values()) == [
             filled_batch(images, batch).tobytes() for batch in (1, 8)
         ]

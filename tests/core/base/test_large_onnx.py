@@ -29,7 +29,7 @@ from exporter.core.lower.pipeline import lower
 from exporter.core.verify.onnxruntime_runner import OnnxRuntimeRunner
 from exporter.serve.loaders import ServeSettings
 from exporter.serve.triton import write_repository
-from tests.commands import BRIEF, Command, Workplace
+from tests.commands import BRIEF, Command, Workplace, succeeded
 from tests.commands import files_of as models_of
 from tests.core.lower.models import a_star, star
 
@@ -141,10 +141,9 @@ def test_a_large_model_is_compiled_checked_measured_and_served(
     model = (*workplace.model, *images, "--recipe", BRIEF)
     model += ("--set", "model.preprocess.crop_rounding=down")
     flags = ("--method", "star", "--scorer", "intra", "--rho", "0.5", "--rounds", "5")
-    done = star_export(
-        "compile", *model, *flags, "--batch", "2", "--out", tmp_path / "a"
+    succeeded(
+        star_export("compile", *model, *flags, "--batch", "2", "--out", tmp_path / "a")
     )
-    assert done.code == 0, done.err
     shutil.move(tmp_path / "a", tmp_path / "b")
     folder = tmp_path / "b"
     files = models_of(folder)
@@ -159,8 +158,7 @@ def test_a_large_model_is_compiled_checked_measured_and_served(
         ("bench", folder, *quick),
         ("serve-config", folder, "--loader", "huggingface", "--out", hub),
     ):
-        done = star_export(*verb)
-        assert done.code == 0, done.err
+        succeeded(star_export(*verb))
     for place in write_repository(folder, tmp_path / "models", ServeSettings()).models:
         np.testing.assert_array_equal(
             answers(place / "1/model.onnx"),
