@@ -16,6 +16,7 @@ from exporter.engines.choice import RunSettings
 from exporter.jobs.compile import compile_model
 from exporter.jobs.eval_models import models_at
 from exporter.jobs.evaluate import evaluate_models
+from exporter.jobs.recipe import Recipe
 from exporter.report import words
 from exporter.serve.check import check_folder
 from exporter.serve.export_folder import read_checksums
@@ -24,17 +25,22 @@ from tests.folders import write_folder
 from tests.vits import make_vit
 
 
+@pytest.fixture
+def recipe(image_folder: Path) -> Recipe:
+    """By ACS alone, on few images, without times."""
+    return recipe_with(
+        images=image_folder, rho=0.5, scorer="intra", rounds=0, threads=1
+    )
+
+
 @pytest.mark.ort
 def test_a_model_in_memory(
-    tiny_vit: PrunableViT, image_folder: Path, tmp_path: Path
+    tiny_vit: PrunableViT, recipe: Recipe, tmp_path: Path
 ) -> None:
     """Into the folder of an earlier compilation, of another target."""
     out = tmp_path / "out"
     write_folder(out, OPENVINO_BF16)
     (out / "notes.txt").write_text("mine")
-    recipe = recipe_with(
-        images=image_folder, rho=0.5, scorer="intra", rounds=0, threads=1
-    )
     stages: dict[str, int] = {}
     shown = CallbackStages(lambda *told: stages.update([told[:2]]))
     report = compile_model(recipe, out, tiny_vit, shown)
@@ -68,12 +74,12 @@ def test_a_model_in_memory(
 
 @pytest.mark.ort
 def test_a_model_without_class_names_gets_those_of_the_images(
-    image_folder: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    recipe: Recipe,
+    image_folder: Path,
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     vit, names = make_vit(num_classes=2), ("class_0", "class_1")
-    recipe = recipe_with(
-        images=image_folder, rho=0.5, scorer="intra", rounds=0, threads=1
-    )
     report = compile_model(recipe, tmp_path / "out", vit)
     assert report.model.class_names == names and vit.spec.class_names == ()
     for name in report.files.values():
@@ -88,6 +94,7 @@ def test_a_model_without_class_names_gets_those_of_the_images(
 @pytest.mark.ort
 def test_class_names_reach_the_deployment_machine(
     tiny_vit: PrunableViT,
+    recipe: Recipe,
     image_folder: Path,
     tmp_path: Path,
     caplog: pytest.LogCaptureFixture,
@@ -95,9 +102,6 @@ def test_class_names_reach_the_deployment_machine(
     """The report, model.json and each file have them, and `eval` of the folder goes by them."""
     names = ("a", "class_1", "b", "class_0", "c", "d", "e")
     tiny_vit.spec = replace(tiny_vit.spec, class_names=names)
-    recipe = recipe_with(
-        images=image_folder, rho=0.5, scorer="intra", rounds=0, threads=1
-    )
     report = compile_model(recipe, tmp_path / "out", tiny_vit)
     assert report.model.class_names == names and report.quality.accuracy is not None
     assert f"{image_folder}: images of 2 of the model's 7 classes" in caplog.text
@@ -115,13 +119,11 @@ def test_class_names_reach_the_deployment_machine(
 @pytest.mark.ort
 def test_why_there_is_no_accuracy_is_said(
     tiny_vit: PrunableViT,
+    recipe: Recipe,
     image_folder: Path,
     tmp_path: Path,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    recipe = recipe_with(
-        images=image_folder, rho=0.5, scorer="intra", rounds=0, threads=1
-    )
     assert compile_model(recipe, tmp_path / "out", tiny_vit).quality.accuracy is None
     expected = (
         f"{image_folder}: 2 class folders ('class_0', 'class_1'), and the model has 7 classes: accuracy is not "

@@ -131,11 +131,6 @@ def test_samples_are_what_the_predictor_takes(job: Network, tmp_path: Path) -> N
         (2, 12),
         (2, 12),
     ]
-    assert all(
-        sample.accuracy * 12 / 100 == pytest.approx(round(sample.accuracy * 12 / 100))
-        for sample in found.samples
-    )
-    assert found.skipped == found.training_skipped == {}
     names = {path.name for path in (tmp_path / "s").iterdir()}
     assert names == {"samples.json", "last.safetensors"}
     assert set(split_of(job.described, read, STEPS).rmse) == {1}

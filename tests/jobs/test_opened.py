@@ -17,13 +17,12 @@ from exporter.core.base.errors import (
     CalibrationError,
     CheckpointError,
     ImageError,
-    ModelError,
     RecipeError,
 )
 from exporter.core.base.records import Schedule
 from exporter.core.base.targets import ONNXRUNTIME, OPENVINO, OPENVINO_INT8
 from exporter.core.base.vocabulary import Method
-from exporter.core.schedule.macs import dense_macs, schedule_macs
+from exporter.core.schedule.macs import dense_macs
 from exporter.core.schedule.methods import RANDOM
 from exporter.core.schedule.plan import manual_schedule, schedule_of
 from exporter.core.schedule.policy import Need, resolve
@@ -69,23 +68,14 @@ def test_a_schedule_says_how_patches_are_scored(
     ("values", "reads"),
     [
         ({"rho": 0.5}, False),
-        ({"rho": 0.5, "reduce": "drop"}, True),
         ({"rho": 0.5, "scorer": "intra"}, True),
         ({"rates": {2: 0.5}, "scorer": "intra"}, False),
         ({"rates": {2: 0.5}, "scorer": "fused"}, True),
         ({"rates": {2: 0.5}, "scorer": "intra", "calibration": "c.safetensors"}, True),
-        ({"rho": 0.5, "method": "tome", "calibration": "c.safetensors"}, True),
     ],
 )
 def test_whether_a_calibration_is_read(values: dict[str, Any], reads: bool) -> None:
     assert opened(**values).reads_calibration == reads
-
-
-def test_no_model_is_named() -> None:
-    with pytest.raises(ModelError, match="--model"):
-        _ = opened().network.full
-    with pytest.raises(ModelError, match="--model"):
-        _ = opened().network.described
 
 
 @pytest.fixture
@@ -334,16 +324,6 @@ def test_a_refit_changes_no_counts(workplace: Workplace, tmp_path: Path) -> None
     assert refitted.schedule == plain.schedule is not None
 
 
-def test_a_schedule_that_needs_nothing_is_known(
-    workplace: Workplace, calibration: Path
-) -> None:
-    spec = load(workplace.request).spec
-    for how in ({}, {"method": "star", "calibration": calibration}):
-        found = planned(workplace, rho=0.5, **how)
-        assert found.schedule is not None and found.schedule.rho == 0.5
-        assert found.gmacs_pruned == schedule_macs(spec, found.schedule).gmacs
-
-
 def test_only_compile_refits() -> None:
     recipe = recipe_with(model="digits_vit", rho=0.5, refit=True)
     assert Need.REFIT in open_recipe(recipe, refits=True).needs
@@ -358,7 +338,4 @@ def test_what_finetune_refuses_is_refused_and_nothing_is_written(
     dry_finetune(recipe, SETTINGS, out)
     with pytest.raises(CheckpointError, match=r"nowhere\.pth"):
         dry_finetune(recipe, SETTINGS, out, teacher="nowhere.pth")
-    with pytest.raises(ImageError, match="no such folder"):
-        dry_finetune(workplace.recipe(rho=0.6, eval_images="none"), SETTINGS, out)
-    dry_compile(recipe, tmp_path / "out")
     assert list(tmp_path.iterdir()) == []

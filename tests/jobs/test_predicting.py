@@ -1,6 +1,6 @@
 """Answers of several processes come in the order of the images."""
 
-from dataclasses import dataclass
+from collections.abc import Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -15,31 +15,22 @@ from exporter.jobs.predicting import Answers
 from exporter.processes import Processes
 
 
-@dataclass
-class Division:
-    """Images by number, in batches of two, of which some cannot be read, shared by processes."""
-
-    total: int
-    broken: frozenset[int]
-    count: int
-
-    def part(self, index: int) -> Any:
-        crew = Processes(index, self.count)
-        mine: Any = crew.share(range(self.total), 2)
-        read = [at for at in mine if at not in self.broken]
-        best = np.array(read, np.int64).reshape(-1, 1) * 10
-        skipped = {str(at): "torn" for at in mine if at in self.broken}
-        labels = np.array(read, np.int64)
-        return Answers((best,), labels, tuple(map(str, read)), skipped)
-
-    def joined(self) -> Answers:
-        return predicting._joined([self.part(index) for index in range(self.count)])
+def part(mine: Sequence[int], broken: set[int]) -> Answers:
+    """What a process answers of its images, which are called by their numbers."""
+    read = [at for at in mine if at not in broken]
+    labels = np.array(read, np.int64)
+    skipped = {str(at): "torn" for at in mine if at in broken}
+    return Answers((10 * labels[:, None],), labels, tuple(map(str, read)), skipped)
 
 
 @pytest.mark.parametrize("count", [1, 2, 3, 7])
 @pytest.mark.parametrize("broken", [set(), {0}, {2, 3}, {4, 8}])
 def test_the_order_is_that_of_the_images(count: int, broken: set[int]) -> None:
-    answers = Division(9, frozenset(broken), count).joined()
+    """Nine, in batches of two."""
+    shares: list[Any] = [
+        Processes(index, count).share(range(9), 2) for index in range(count)
+    ]
+    answers = predicting._joined([part(mine, broken) for mine in shares])
     expected = [at for at in range(9) if at not in broken]
     (found,) = answers.predictions
     assert found.labels.tolist() == expected

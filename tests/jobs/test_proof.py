@@ -4,7 +4,6 @@ from pathlib import Path
 
 import onnx
 import pytest
-import torch
 
 from exporter.core import compiler
 from exporter.core.base.artefact import Artefact, read_pair
@@ -12,14 +11,11 @@ from exporter.core.base.records import Pair
 from exporter.core.base.targets import ONNXRUNTIME, ONNXRUNTIME_FP16, TENSORRT, Target
 from exporter.core.base.vocabulary import InputKind
 from exporter.core.prune.pruned_vit import PrunedViT
-from exporter.core.vit.spec import as_it_came
 from exporter.data.batches import first_images
 from exporter.data.images import ImageFolder, list_images
-from exporter.jobs import steps
 from exporter.jobs.network import Network
 from exporter.jobs.proof import pictures_of, prove, references_of
 from exporter.jobs.recipe import Lowering, Measuring, Recipe
-from exporter.jobs.steps import load_model
 from exporter.jobs.variant import Variant
 from exporter.measure.accuracy import Accuracy, warn_of_guesses
 from exporter.processes import Processes
@@ -27,7 +23,6 @@ from exporter.report.page import Picture, save_page
 from exporter.report.record import Report
 from exporter.report.trade_off import trade_off_of
 from tests.core.lower.models import a_star, dense, lowered, star
-from tests.digits import digits
 from tests.vits import make_images
 
 QUIET = Measuring(batch=2, rounds=0, threads=1)
@@ -104,21 +99,6 @@ def test_a_model_that_is_no_better_than_guesses_is_named(
     assert all(line.startswith(start) for line in caplog.messages)
 
 
-def test_the_dense_model_has_the_classes_of_the_model_as_it_came() -> None:
-    """So `compile` shows one top-1 for both: no output reads what the last layer leaves out."""
-    vit = load_model("digits_vit")
-    files = list_images(digits() / "held_out").files[::6]
-    images = first_images(files, vit.spec.preprocessing, "float32", 48)
-    assert vit.spec.lone_layer
-    with torch.inference_mode():
-        pixels = torch.from_numpy(images)
-        ours, owners = (steps.dense(model)(pixels) for model in (vit, as_it_came(vit)))
-        own_network = vit.model(pixels)
-    torch.testing.assert_close(ours, own_network, rtol=1e-4, atol=1e-4)
-    assert ours.argmax(1).tolist() == owners.argmax(1).tolist()
-    assert ours.argmax(1).tolist() == own_network.argmax(1).tolist()
-
-
 def pictures(pair: Pair[Artefact], proof: Report, folder: ImageFolder) -> list[Picture]:
     _, variant = variants_of(dense(), star(), pair, QUIET)
     (drawn,) = pictures_of([proof], [variant], folder)
@@ -156,24 +136,10 @@ def test_what_labels_and_rounds_add(tmp_path: Path, labelled: bool) -> None:
     assert (
         proof.quality.fp32_losses is None and proof.quality.loss is proof.quality.pair
     )
-    assert proof.file_bytes["pruned"] == (tmp_path / "pruned.onnx").stat().st_size
     drawn = pictures(pair, proof, found)
     save_page(proof, pair.pruned, tmp_path / "report.html", pictures=drawn)
     page = (tmp_path / "report.html").read_text(encoding="utf-8")
     assert page.count('<div class="frames">') == len(proof.examples) == 7
-
-
-@pytest.mark.ort
-def test_what_pytorch_answered_is_not_asked_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    found = list_images(make_images(tmp_path / "images", classes=1))
-    variants = variants_of(dense(), star(), lowered_pair(tmp_path, star()), QUIET)
-    pixels = first_images(found.files, star().vit.spec.preprocessing, "float32", 3)
-    references = [*references_of(variants[0], variants[1:], pixels)]
-    monkeypatch.delattr(PrunedViT, "trace")
-    (report,) = prove(variants[0], variants[1:], references, None)
-    assert report.passed and report.parity.pruned.images == 3
 
 
 @pytest.mark.ort

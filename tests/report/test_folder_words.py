@@ -1,7 +1,5 @@
 """What each file of an export folder is for."""
 
-import pytest
-
 from exporter.report.folder_words import readme
 
 MODELS = {"dense": "vit.dense.onnx", "pruned": "vit.star.onnx"}
@@ -20,8 +18,3 @@ def test_each_file_has_a_line_the_model_to_serve_first() -> None:
     assert listed[0] == "vit.star.onnx" and len(listed) == len(names) + 2
     for name in listed:
         assert lines[lines.index(name) + 1].startswith("  ")
-
-
-def test_a_file_that_nothing_is_known_of_is_a_mistake_of_ours() -> None:
-    with pytest.raises(ValueError, match="notes"):
-        readme(["notes.txt", *MODELS.values()], MODELS)

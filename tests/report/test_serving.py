@@ -49,7 +49,7 @@ def write(artefact: Artefact, photo: Path, size: tuple[int, int]) -> None:
     Image.fromarray(noise).save(photo)
 
 
-def expected(artefact: Artefact, photo: Path) -> list[str]:
+def logits_of(artefact: Artefact, photo: Path) -> np.ndarray:
     """What the package itself computes."""
     loaded = load_image(ImageFile(photo, None), artefact.spec.preprocessing)
     pixels = loaded.pixels[None]
@@ -58,7 +58,11 @@ def expected(artefact: Artefact, photo: Path) -> list[str]:
     with runner_for(
         photo.parent / "model.onnx", artefact.target, RunSettings(threads=1)
     ) as runner:
-        logits = runner.run({IMAGES: pixels})["logits"][0]
+        return runner.run({IMAGES: pixels})["logits"][0]
+
+
+def expected(artefact: Artefact, photo: Path) -> list[str]:
+    logits = logits_of(artefact, photo)
     shares = np.exp(logits - logits.max()) / np.exp(logits - logits.max()).sum()
     best = shares.argsort()[::-1][:5]
     return [
@@ -129,6 +133,35 @@ def test_openvino(
     write(artefact, photo, (40, 50))
     told = printed(serving_script(artefact, "model.onnx"), photo, monkeypatch, capsys)
     assert told.splitlines() == expected(artefact, photo)
+
+
+@pytest.mark.parametrize("kind", [OutputKind.LABELS, OutputKind.VALUES])
+def test_numbers_are_printed_as_what_they_are(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    kind: OutputKind,
+) -> None:
+    """A single logit is the only label."""
+    artefact = made(ONNXRUNTIME, CropMode.CENTER, InputKind.FLOAT32)
+
+    def headed(kind: OutputKind, numbers: int) -> Artefact:
+        outputs = (Output("logits", kind, numbers),)
+        return replace(artefact, spec=replace(artefact.spec, outputs=outputs))
+
+    several, photo = headed(kind, artefact.spec.num_classes), tmp_path / "photo.png"
+    write(several, photo, (40, 50))
+    script = serving_script(several, "model.onnx")
+    rows = [
+        line.split()
+        for line in printed(script, photo, monkeypatch, capsys).splitlines()
+    ]
+    values = logits_of(several, photo)
+    if kind == OutputKind.LABELS:
+        assert [row[-2] == "yes" for row in rows] == (values > 0).tolist()
+        assert serving_script(headed(OutputKind.LOGITS, 1), "model.onnx") == script
+        values = 1 / (1 + np.exp(-values))
+    assert [float(row[-1]) for row in rows] == pytest.approx(values.tolist(), abs=1e-4)
 
 
 def test_a_tower_gives_its_values_and_an_engine_has_no_script() -> None:
