@@ -23,7 +23,7 @@ from exporter.measure.benchmark import (
     ratio_of,
 )
 from exporter.serve.bench import Bench
-from tests.commands import Command, files_of
+from tests.commands import Command, files_of, succeeded
 from tests.engines.engines import BUILT
 from tests.vits import make_vit
 
@@ -37,16 +37,12 @@ def folder(compiled: Callable[..., Path]) -> Path:
 
 @pytest.mark.ort
 def test_json_has_every_number(star_export: Command, folder: Path) -> None:
-    done = star_export("bench", folder, *QUICK, "--threads", "1", "--json")
-    assert done.code == 0, done.err
+    done = succeeded(star_export("bench", folder, *QUICK, "--threads", "1", "--json"))
     result = done.json
     assert [at["batch"] for at in result["batches"]] == [1, 2]
     mac_ratio = result["macs"]["dense"] / result["macs"]["pruned"]
     for at in result["batches"]:
-        assert at["throughput"]["dense"]["images_per_s"] > 0
         assert len(at["throughput"]["pruned"]["rounds_ms"]) == 5
-        low, high = at["speed_up"]["quartiles"]
-        assert low <= at["speed_up"]["median"] <= high
         assert at["mac_ratio"] == pytest.approx(mac_ratio)
         assert at["selection"]["cost"]["median"] > 0
         parts = at["breakdown_ms"]
@@ -61,8 +57,7 @@ def test_json_has_every_number(star_export: Command, folder: Path) -> None:
 def test_the_table_says_where_it_was_measured(
     star_export: Command, folder: Path
 ) -> None:
-    done = star_export("bench", folder, *QUICK)
-    assert done.code == 0, done.err
+    done = succeeded(star_export("bench", folder, *QUICK))
     for text in (
         "GMACs",
         "selection cost at batch 2",
@@ -177,31 +172,27 @@ def test_gpu_time_is_a_table_with_its_machine_clocks_and_commands_beneath(
     ]
 
 
-def test_load_and_selection_cost_where_they_were_measured(
+def test_load_where_it_was_measured(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     at = at_batch(8)
     dense, pruned = at.throughput.dense, at.throughput.pruned
     assert pruned.engine is not None
     load = Load(2, 4321.0, {50: 1.5, 99: 2.25})
-    sliced = times(8, 1.6)
-    measured = replace(
-        at,
-        throughput=Pair(
-            dense, replace(pruned, engine=replace(pruned.engine, load=load))
-        ),
-        selection=Selection(sliced, ratio_of(pruned, sliced), at.speed_up),
-    )
+    loaded = replace(pruned, engine=replace(pruned.engine, load=load))
+    measured = replace(at, throughput=Pair(dense, loaded))
     lines = printed((measured,), capsys, monkeypatch)
     rate = "pruned under load at batch 8: 4321.0 img/s in 2 streams"
     assert f"{rate}, latency 1.500 ms at 50 %, 2.250 ms at 99 %" in lines
-    cost = "1.250 × the time of plain slices (quartiles 1.250 to 1.250)"
-    assert f"selection cost in GPU time at batch 8: {cost}" in lines
 
 
 @pytest.mark.parametrize(
     ("rounds_ms", "words"),
     [
+        (
+            (2.5,) * 5,
+            "1.250 × the time of plain slices (quartiles 1.250 to 1.250)",
+        ),
         (
             (2.0,) * 5,
             "1.000 × the time of plain slices (quartiles 1.000 to 1.000: no cost is shown)",
@@ -212,7 +203,7 @@ def test_load_and_selection_cost_where_they_were_measured(
         ),
     ],
 )
-def test_a_selection_cost_that_is_none_is_said_to_be_none(
+def test_the_selection_cost_where_it_was_measured_and_that_it_is_none(
     rounds_ms: tuple[float, ...],
     words: str,
     capsys: pytest.CaptureFixture[str],

@@ -9,7 +9,7 @@ from exporter.bundled import PLUGIN_SOURCE
 from exporter.core.base.targets import TENSORRT
 from exporter.engines.manifest import Built
 from exporter.serve import build
-from tests.commands import Command
+from tests.commands import Command, succeeded
 from tests.engines.fake_tensorrt import fake_tool
 from tests.folders import write_folder
 
@@ -30,8 +30,7 @@ def machine(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("machine")
 def test_json_has_every_engine(star_export: Command, folder: Path) -> None:
-    done = star_export("build", folder, "--batches", "1,8", "--json")
-    assert done.code == 0, done.err
+    done = succeeded(star_export("build", folder, "--batches", "1,8", "--json"))
     for engine in done.json:
         assert engine["manifest"]["settings"]["batches"] == [1, 8]
         assert (folder / "engines" / engine["file"]).is_file()
@@ -42,8 +41,7 @@ def test_json_has_every_engine(star_export: Command, folder: Path) -> None:
 def test_an_engine_is_named_with_its_machine_(
     star_export: Command, folder: Path
 ) -> None:
-    done = star_export("build", folder)
-    assert done.code == 0, done.err
+    done = succeeded(star_export("build", folder))
     lines = done.out.splitlines()
     named = [line for line in lines if line.startswith("vit.")]
     models = ["vit.dense", "vit.star", "vit.star", "vit.star"]

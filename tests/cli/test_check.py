@@ -15,7 +15,7 @@ def test_a_file_beside_the_model_that_it_was_made_from(
     star_export: Command, workplace: Workplace, compiled: Callable[..., Path]
 ) -> None:
     pruned = files_of(compiled()).pruned
-    flags = (*workplace.model, "--images", workplace.images, "--onnx", pruned)
+    flags = (*workplace.given, "--onnx", pruned)
     done = star_export("check", *flags, "--json")
     assert (done.code, done.json["passed"], done.json["images"]) == (0, True, 12)
     shown = star_export("check", *flags, "--recipe", BRIEF)
@@ -41,9 +41,7 @@ def test_another_models_file_fails_with_1(
     onnx.save(model, dense)
     outcome = star_export(
         "check",
-        *workplace.model,
-        "--images",
-        workplace.images,
+        *workplace.given,
         "--onnx",
         dense,
         "--json",

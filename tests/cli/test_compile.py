@@ -6,19 +6,19 @@ import shlex
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
-from exporter.core.base.canonical_json import load_json
+from exporter.core.base.canonical_json import to_json
 from exporter.core.base.records import Pair
 from exporter.core.base.tensor_names import INSTRUMENTED, instrumented_path
 from exporter.core.base.vocabulary import Method
 from exporter.jobs import compile as compile_module
-from exporter.jobs.recipe import Recipe
-from exporter.report.record import Report
+from exporter.report.record import CalibratedOn, Report
 from exporter.serve.export_folder import read_checksums
-from tests.commands import BRIEF, Command, Workplace, recipe_file, report_of
+from tests.commands import BRIEF, Command, Workplace, recipe_file, report_of, succeeded
 from tests.report.reports import full_report, judged, timed
 
 SETTINGS = {"gamma": 2, "images.seed": 1, "prune.seed": 1, "calibrate.seed": 1}
@@ -27,8 +27,7 @@ SETTINGS = {"gamma": 2, "images.seed": 1, "prune.seed": 1, "calibrate.seed": 1}
 @pytest.fixture
 def compile_tiny(star_export: Command, workplace: Workplace, tmp_path: Path) -> Command:
     """The verb, with the smallest model, its images, and where to."""
-    model = (*workplace.model, "--images", workplace.images)
-    start = ("compile", *model, "--out", tmp_path / "out")
+    start = ("compile", *workplace.given, "--out", tmp_path / "out")
     return lambda *flags: star_export(*start, *flags)
 
 
@@ -47,21 +46,11 @@ def test_it_leaves_a_folder_that_proves_itself(
 ) -> None:
     flags = f"--method star --rho 0.5 --input-kind {input_kind} --rounds 5 --batch 2"
     recipe, out = recipe_file(tmp_path, **SETTINGS), tmp_path / "out"
-    done = compile_tiny(*recipe, *flags.split(), "--json")
-    assert done.code == 0, done.err
+    done = succeeded(compile_tiny(*recipe, *flags.split(), "--json"))
     report = done.json
     assert report == report_of(out)
     assert report["parity"]["pruned"]["passed"]
     assert report["quality"]["accuracy"]["dense"]["images"] == 12
-    (at,) = (
-        batch
-        for batch in report["speed"]["batches"]
-        if batch["batch"] == report["speed"]["batch"]
-    )
-    assert at["throughput"]["pruned"]["images_per_s"] > 0
-    assert at["mac_ratio"] == pytest.approx(
-        report["gmacs"]["dense"] / report["gmacs"]["pruned"]
-    )
     assert (report["model"]["name"], report["speed"]["batch"]) == (
         "vit_tiny_patch16_224",
         2,
@@ -112,8 +101,7 @@ def test_a_folder_for_tensorrt_says_how_to_build_it_with_trtexec_alone(
 ) -> None:
     flags = "--rho 0.5 --rounds 0 --batch 4 --target tensorrt-fp16"
     out = tmp_path / "out"
-    done = compile_tiny(*flags.split())
-    assert done.code == 0, done.err
+    done = succeeded(compile_tiny(*flags.split()))
     assert f"sh trtexec.sh in {out}" in done.out and "--onnx" not in done.out
     assert "sh trtexec.sh" in (out / "report.html").read_text()
     assert "trtexec.sh" in read_checksums(out)
@@ -128,6 +116,18 @@ def test_a_folder_for_tensorrt_says_how_to_build_it_with_trtexec_alone(
     assert "try.html" not in (out / "report.html").read_text()
 
 
+def of_the_dense_model(report: Any) -> list[Any]:
+    """What a comparison measures once."""
+    batches = report["speed"]["batches"]
+    return [
+        report["parity"]["dense"],
+        report["quality"]["accuracy"]["dense"],
+        [batch["throughput"]["dense"] for batch in batches],
+        [batch["as_it_came"]["throughput"] for batch in batches],
+        [(example["image"], example["dense"]) for example in report["examples"]],
+    ]
+
+
 @pytest.mark.ort
 def test_several_methods_are_compared(
     compile_tiny: Command, star_export: Command, tmp_path: Path
@@ -137,34 +137,17 @@ def test_several_methods_are_compared(
     amount = "--mac-reduction 0.3 --rounds 5 --batch 2"
     flags = (*recipe_file(tmp_path, **SETTINGS), *amount.split())
     methods = ("star", "a-star", "tome")
-    done = compile_tiny(*flags, "--method", ",".join(methods), "--json")
-    assert done.code == 0, done.err
+    done = succeeded(compile_tiny(*flags, "--method", ",".join(methods), "--json"))
     assert list(done.json) == sorted(methods)
     for method, report in done.json.items():
         assert report == report_of(out / method)
         assert report["schedule"]["method"] == method
         assert report["parity"]["pruned"]["passed"]
-        assert report["gmacs"]["pruned"] == pytest.approx(
-            0.7 * report["gmacs"]["as_it_came"], rel=0.05
-        )
         assert star_export("check", out / method).code == 0
         recipe = json.loads((out / method / "recipe.json").read_text())
         assert recipe["prune"]["method"] == method
-    for shared in (
-        lambda report: report["parity"]["dense"],
-        lambda report: report["quality"]["accuracy"]["dense"],
-        lambda report: [
-            batch["throughput"]["dense"] for batch in report["speed"]["batches"]
-        ],
-        lambda report: [
-            batch["as_it_came"]["throughput"] for batch in report["speed"]["batches"]
-        ],
-        lambda report: [
-            (example["image"], example["dense"]) for example in report["examples"]
-        ],
-    ):
-        first, *others = map(shared, done.json.values())
-        assert others == [first] * 2 and first
+    first, *others = map(of_the_dense_model, done.json.values())
+    assert others == [first] * 2 and all(first)
     calibrations = [out / method / "calibration.safetensors" for method in methods[:2]]
     assert calibrations[0].read_bytes() == calibrations[1].read_bytes()
     page, *pages = (
@@ -215,35 +198,23 @@ def test_compiling_again_gives_the_same_bytes(
     assert {**reports[0], "hardware": None} == {**reports[1], "hardware": None}
 
 
-@pytest.fixture
-def told(compiled: Callable[..., Path], monkeypatch: pytest.MonkeyPatch) -> None:
-    """A compilation gives the report of another; at a rho of 0.1 one that failed, of several the last."""
-    report = load_json(Report, compiled() / "report.json")
-    assert report.calibration is not None
-    failed = replace(
-        judged(report, skipped={"a.tar/4.png": "torn"}),
-        parity=Pair(report.parity.dense, replace(report.parity.pruned, passed=False)),
-        calibration=replace(report.calibration, skipped={"b.png": "x"}),
-    )
-
-    def compile_model(recipe: Recipe, *_: object, **__: object) -> Report:
-        return failed if recipe.prune.rho == 0.1 else report
-
-    def compare_methods(recipe: Recipe, *_: object, **__: object) -> object:
-        return {Method.STAR: report, Method.TOME: compile_model(recipe)}
-
-    monkeypatch.setattr(compile_module, "compile_model", compile_model)
-    monkeypatch.setattr(compile_module, "compare_methods", compare_methods)
-
-
-@pytest.mark.usefixtures("told")
-def test_what_it_prints(
-    compile_digits: Command, compiled: Callable[..., Path], tmp_path: Path
+def answer_with(
+    monkeypatch: pytest.MonkeyPatch, report: Report, tome: Report | None = None
 ) -> None:
-    shown = compile_digits("--rho", "0.5")
-    assert shown.code == 0
+    """Compilations give this report, and of ToMe, where it is one of several methods, the other one."""
+    both = {Method.STAR: report, Method.TOME: tome or report}
+    monkeypatch.setattr(compile_module, "compile_model", lambda *_, **__: report)
+    monkeypatch.setattr(compile_module, "compare_methods", lambda *_, **__: both)
+
+
+def test_what_it_prints(
+    compile_digits: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    report = timed(full_report())
+    answer_with(monkeypatch, report)
+    shown = succeeded(compile_digits("--rho", "0.5"))
     for text in (
-        "vit_tiny_patch16_224, star, drop, ",
+        "<vit>, star, drop, ",
         "% of your model's multiply-adds saved",
         "GMACs",
         "PASSED",
@@ -252,8 +223,7 @@ def test_what_it_prints(
     ):
         assert text in shown.out
     assert "images/s" not in shown.out
-    printed = compile_digits("--rho", "0.5", "--json").json
-    assert printed == json.loads((compiled() / "report.json").read_text())
+    assert compile_digits("--rho", "0.5", "--json").json == json.loads(to_json(report))
 
 
 @pytest.mark.parametrize("methods", ["star", "star,tome"])
@@ -269,9 +239,7 @@ def test_speeds_are_over_the_unpruned_export_and_beside_it_over_the_model_as_it_
         gmacs = {**report.gmacs, "as_it_came": report.gmacs["dense"]}
         batches = [replace(batch, as_it_came=None) for batch in report.speed.batches]
         report = timed(replace(report, gmacs=gmacs), *batches)
-    both = {Method.STAR: report, Method.TOME: report}
-    monkeypatch.setattr(compile_module, "compile_model", lambda *_, **__: report)
-    monkeypatch.setattr(compile_module, "compare_methods", lambda *_, **__: both)
+    answer_with(monkeypatch, report)
     lines = compile_digits("--rho", "0.5", "--method", methods).out.splitlines()
     cells = [[cell.strip() for cell in line.split("│")[1:-1]] for line in lines]
     rows = {name: row for name, *row in filter(None, cells)}
@@ -302,7 +270,7 @@ def test_below_fp32_losses_are_beside_the_model_as_it_came(
     losses = Pair(replace(quality.pair, loss_points=0.25), quality.pair)
     original = replace(quality.accuracy.dense, top1=0.91)
     report = judged(timed(full), fp32_accuracy=original, fp32_losses=losses)
-    monkeypatch.setattr(compile_module, "compile_model", lambda *_, **__: report)
+    answer_with(monkeypatch, report)
     lines = compile_digits("--rho", "0.5").out.splitlines()
     rows = [
         [word.strip() for word in line.split("│")[1:-1]]
@@ -314,17 +282,24 @@ def test_below_fp32_losses_are_beside_the_model_as_it_came(
     assert [row[3] for row in rows] == ["", "−0.25", "−33.00"]
 
 
-@pytest.mark.usefixtures("told")
 def test_a_model_that_is_not_its_reference_is_1(
-    compile_digits: Command,
+    compile_digits: Command, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Also one of several methods; and images that cannot be read are named."""
+    passed = full_report()
+    failed = replace(
+        judged(passed, skipped={"a.tar/4.png": "torn"}),
+        parity=Pair(passed.parity.dense, replace(passed.parity.pruned, passed=False)),
+        calibration=CalibratedOn(2, 1, None, {"b.png": "x"}),
+    )
+    answer_with(monkeypatch, failed)
     shown = compile_digits("--rho", "0.1")
     assert shown.code == 1
     assert "1 calibration images skipped: b.png" in shown.out
     assert "1 evaluation images skipped: a.tar/4.png" in shown.out
-    for rho, code in (("0.5", 0), ("0.1", 1)):
-        assert compile_digits("--rho", rho, "--method", "star,tome").code == code
+    for last, code in ((passed, 0), (failed, 1)):
+        answer_with(monkeypatch, passed, last)
+        assert compile_digits("--rho", "0.5", "--method", "star,tome").code == code
 
 
 @pytest.mark.ort

@@ -9,7 +9,7 @@ import pytest
 from exporter.cli.depth import polynomial_lines
 from exporter.depth.predictor import Predictor, Split
 from exporter.jobs.depth import Found
-from tests.commands import BRIEF, Command, Workplace, recipe_file, report_of
+from tests.commands import BRIEF, Command, Workplace, recipe_file, report_of, succeeded
 from tests.depth.published import SAMPLES
 from tests.pages import commands_of
 
@@ -32,19 +32,12 @@ def test_the_split_of_a_budget(star_export: Command, samples: Path) -> None:
         samples,
         "--units",
     )
-    done = star_export(*published, 8, "--json")
-    assert done.code == 0, done.err
+    done = succeeded(star_export(*published, 8, "--json"))
     assert (done.json["best"]["attention"], done.json["best"]["activation"]) == (2, 6)
     assert done.json["predictor"]["degree"] == 2
     assert sorted(done.json["rmse"]) == ["1", "2", "3", "4"]
     shown = star_export(*published, 8).out
     assert "best: 2 attention layers and 6 activations" in shown
-    for coefficient, power in zip(
-        done.json["predictor"]["coefficients"],
-        ("0 · t^0", "1 · t^0", "0 · t^1", "2 · t^0"),
-        strict=False,
-    ):
-        assert f"{coefficient:+.4f} · a^{power}" in shown
 
 
 def test_each_coefficient_has_the_term_that_it_multiplies() -> None:
@@ -73,8 +66,7 @@ def test_units_are_chosen_by_samples_that_are_there(
     brief = (*QUICK, *recipe_file(tmp_path, training={"augment": "none"}))
     out = ("--json", "--out", tmp_path / "d.safetensors")
     words = ("depth", "choose", *workplace.model, *images, *brief, "--units", "2")
-    done = star_export(*words, "--samples", samples, *out)
-    assert done.code == 0, done.err
+    done = succeeded(star_export(*words, "--samples", samples, *out))
     assert done.json["collected"] is None
     plan, best = done.json["applied"]["depth"]["plan"], done.json["found"]["best"]
     for unit in ("attention", "activation"):
@@ -118,25 +110,17 @@ def test_units_are_chosen(
     words = (
         "depth",
         "choose",
-        *workplace.model,
-        "--images",
-        workplace.images,
+        *workplace.given,
         *brief,
         *counts,
     )
-    done = star_export(*words, "--out", out)
-    assert done.code == 0, done.err
+    done = succeeded(star_export(*words, "--out", out))
     assert "importance of attention by layer: 1: " in done.out
     assert "without attention [4], activation [" in done.out
     assert "unmerged" in done.out
     told = star_export("inspect", out, "--json").json
     assert told["depth"]["plan"]["attention"] == [4]
     assert told["depth"]["merged"] is False
-    again = star_export(*words, "--json", "--out", out)
-    assert again.json["applied"]["depth"] == told["depth"]
-    assert len(again.json["importance"]["activation"]) == 4
-    assert again.json["training_skipped"] == {}
-    assert again.json["found"] is again.json["collected"] is None
 
 
 # What the page measures with real images takes minutes; here every number is as small as it can be.
@@ -175,10 +159,9 @@ def test_they_lead_to_one_model_with_fewer_layers_and_patches(
     done = []
     for words in commands_of("docs/depth.md", test):
         verb = words[1] if words[0] == "depth" else words[0]
-        outcome = star_export(
-            *shorter(words, workplace, tmp_path), *OF_VERB.get(verb, ())
+        succeeded(
+            star_export(*shorter(words, workplace, tmp_path), *OF_VERB.get(verb, ()))
         )
-        assert outcome.code == 0, outcome.err
         done.append(verb)
     assert done == ["choose", "choose", "finetune", "apply", "compile"]
     report = report_of(tmp_path / "both")

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from tests.commands import Command, Workplace
+from tests.commands import Command, Workplace, succeeded
 
 
 def dry(
@@ -10,10 +10,9 @@ def dry(
 ) -> list[str]:
     """The lines of a dry run, which leaves nothing behind."""
     images = ("--images", workplace.images)
-    done = star_export(
-        verb, *workplace.model, *images, *flags, "--out", out, "--dry-run"
+    done = succeeded(
+        star_export(verb, *workplace.model, *images, *flags, "--out", out, "--dry-run")
     )
-    assert done.code == 0
     assert all(line.startswith("WARNING: ") for line in done.err.splitlines())
     assert not out.exists()
     return done.out.splitlines()
@@ -39,8 +38,6 @@ def test_a_schedule_that_is_not_known_yet(
     )
     images = ("--images", workplace.images, "--out", tmp_path, "--dry-run", "--json")
     told = star_export("compile", *workplace.model, *flags, *images).json
-    assert told["gmacs_pruned"] is None
-    assert told["schedule"] is None
     assert told["unknown"] == "the calibration"
     assert told["settings"]["prune.method"] == "star"
 
@@ -68,9 +65,7 @@ def test_a_search_has_no_schedule_yet(
     flags = ("--eval-images", workplace.images, "--max-drop", "1")
     done = star_export(
         "tune",
-        *workplace.model,
-        "--images",
-        workplace.images,
+        *workplace.given,
         *flags,
         "--out",
         tmp_path / "out",

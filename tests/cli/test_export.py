@@ -10,7 +10,7 @@ import pytest
 
 from exporter.core import compiler
 from exporter.core.base.targets import Target
-from tests.commands import Command, Workplace, report_of
+from tests.commands import Command, Workplace, report_of, succeeded
 
 
 @pytest.mark.ort
@@ -26,8 +26,9 @@ def test_a_file_is_the_one_that_compile_leaves(
     flags = (
         ("--dense",) if role == "dense" else ("--schedule", folder / "schedule.json")
     )
-    done = star_export("export", *workplace.model, *flags, "--out", out, "--json")
-    assert done.code == 0, done.err
+    done = succeeded(
+        star_export("export", *workplace.model, *flags, "--out", out, "--json")
+    )
     report = report_of(folder)
     assert done.json["file"] == str(out)
     assert done.json["method"] == {"dense": "dense", "pruned": "star"}[role]
@@ -59,8 +60,9 @@ def test_int8_goes_to_the_lowering_with_its_images(
     out = tmp_path / "m.onnx"
     images = ("--images", workplace.images, "--max-images", "3")
     kind = ("--dense", "--input-kind", "uint8", "--target", "openvino-int8")
-    done = star_export("export", *workplace.model, *images, *kind, "--out", out)
-    assert done.code == 0, done.err
+    done = succeeded(
+        star_export("export", *workplace.model, *images, *kind, "--out", out)
+    )
     assert asked == [("openvino-int8", "uint8", (3, 3, 32, 32))]
     assert onnx.load(out).ir_version == 10
     assert str(out) in done.out

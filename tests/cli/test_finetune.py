@@ -6,7 +6,15 @@ from pathlib import Path
 import pytest
 import torch
 
-from tests.commands import BRIEF, Command, Outcome, Workplace, recipe_file, report_of
+from tests.commands import (
+    BRIEF,
+    Command,
+    Outcome,
+    Workplace,
+    recipe_file,
+    report_of,
+    succeeded,
+)
 from tests.disk_cache import shared_folder
 from tests.exhaustive import also
 from tests.killed import killed
@@ -50,17 +58,14 @@ def finetune(
 def test_the_result_is_in_the_json(
     star_export: Command, workplace: Workplace, tmp_path: Path
 ) -> None:
-    done = finetune(
-        star_export, workplace, tmp_path / "w.safetensors", "--rho", "0.6", "--json"
+    done = succeeded(
+        finetune(
+            star_export, workplace, tmp_path / "w.safetensors", "--rho", "0.6", "--json"
+        )
     )
-    assert done.code == 0, done.err
     for name in ("dense", "before", "after"):
-        low, high = done.json[name]["interval"]
-        assert 0 <= low <= done.json[name]["top1"] <= high <= 1
         assert done.json[name]["images"] == 12
-    loss = done.json["loss_after"]
-    low, high = loss["loss_interval_points"]
-    assert low <= loss["loss_points"] <= high
+    assert done.json["loss_after"]["images"] == 12
     assert sorted(path.name for path in tmp_path.iterdir()) == ["w.safetensors"]
 
 
@@ -68,10 +73,8 @@ def test_the_table_says_it_in_words(
     star_export: Command, workplace: Workplace, tmp_path: Path
 ) -> None:
     merged = recipe_file(tmp_path, reduce="merge", training={"augment": "none"})
-    done = finetune(
-        star_export, workplace, tmp_path / "w.safetensors", "--rho", "0.6", *merged
-    )
-    assert done.code == 0, done.err
+    out = tmp_path / "w.safetensors"
+    done = succeeded(finetune(star_export, workplace, out, "--rho", "0.6", *merged))
     assert "matching, merge, rho 0.6: 12 images" in done.out
     assert "compile it with --checkpoint alone" in done.out
 
@@ -158,8 +161,7 @@ def test_a_run_that_was_killed_ends_with_the_same_bytes(
         assert kept["epochs_done"] == (2 if "w.safetensors" in left else 1)
         assert kept["ema"] is not None
     torch.set_num_threads(1)
-    resumed = star_export(*command)
-    assert resumed.code == 0, resumed.err
+    succeeded(star_export(*command))
     assert (tmp_path / "w.safetensors").read_bytes() == uninterrupted.read_bytes()
     # What was being written when the process ended stays, under a hidden name.
     finished = [
@@ -174,13 +176,13 @@ def test_compile_needs_the_checkpoint_alone(
 ) -> None:
     alone, beside = tmp_path / "alone", tmp_path / "beside"
     compiled = ("compile", "--checkpoint", trained)
-    done = star_export(*compiled, "--out", alone, "--rounds", "5", "--batch", "2")
-    assert done.code == 0, done.err
+    done = succeeded(
+        star_export(*compiled, "--out", alone, "--rounds", "5", "--batch", "2")
+    )
     noise = "measured on noise, not on photos"
     assert f"no images: agreement with PyTorch and speed are {noise}" in done.err
     images = ("--images", workplace.images, "--rounds", "0")
-    shown = star_export(*compiled, *images, "--json", "--out", beside)
-    assert shown.code == 0, shown.err
+    shown = succeeded(star_export(*compiled, *images, "--json", "--out", beside))
     assert "noise" not in shown.err
     planned = star_export("plan", "--checkpoint", trained, "--json").json
     report, other = (report_of(out) for out in (alone, beside))
@@ -282,8 +284,7 @@ def test_with_the_word_it_is_done_and_warned_of(
     assert (told["kind"], told["schedule"]["rho"]) == ("checkpoint", 0.6)
     assert told["has_calibration"] is True
     flags = (*recipe_file(tmp_path, recalibrate=True), "--rho", "0.9")
-    done = star_export("plan", "--checkpoint", trained, *flags, "--json")
-    assert done.code == 0, done.err
+    done = succeeded(star_export("plan", "--checkpoint", trained, *flags, "--json"))
     assert done.json["rho"] == 0.9
     assert "is not pruned as it was trained, with star, rho 0.6" in done.err
 
@@ -316,10 +317,12 @@ def test_layers_chosen_by_training_without_pruning_are_not_pruned(
     assert refused.code == 2
     assert "--last-weights | got the last stage's beside" in refused.error
     assert list(tmp_path.iterdir()) == []
-    done = star_export(
-        *words, *recipe_file(tmp_path, recalibrate=True, training={"augment": "none"})
+    done = succeeded(
+        star_export(
+            *words,
+            *recipe_file(tmp_path, recalibrate=True, training={"augment": "none"}),
+        )
     )
-    assert done.code == 0, done.err
     assert "is not pruned as it was trained" in done.err
     told = star_export("inspect", out, "--json").json
     assert (told["schedule"], told["depth"]["merged"]) == (None, False)
@@ -330,7 +333,8 @@ def test_a_calibration_of_it_is_made_anew(
 ) -> None:
     out = tmp_path / "c.safetensors"
     flags = ("--images", workplace.images, "--max-images", "2", "--out", out)
-    done = star_export("calibrate", "--checkpoint", trained, *flags, "--json")
-    assert done.code == 0, done.err
+    done = succeeded(
+        star_export("calibrate", "--checkpoint", trained, *flags, "--json")
+    )
     assert done.json["record"]["images"] == 2
     assert "WARNING" not in done.err

@@ -6,13 +6,12 @@ import sys
 import pytest
 
 from exporter.models import listed
-from tests.commands import Command
+from tests.commands import Command, succeeded
 from tests.versions import LISTED
 
 
 def test_the_list_says_what_can_be_pruned(star_export: Command) -> None:
-    outcome = star_export("models")
-    assert outcome.code == 0
+    outcome = succeeded(star_export("models"))
     lines = outcome.out.splitlines()
     assert "models that can be pruned" in lines[0]
     names = [line.split()[0] for line in lines[1:]]
@@ -46,15 +45,7 @@ def test_json_has_both(star_export: Command) -> None:
             ("vit_small_patch14_dinov2",),
             "it gives an embedding: num_classes adds a classifier",
         ),
-        (
-            ("vit_base_patch16_siglip_224",),
-            "can be pruned: 12 blocks, 196 patches, 768 channels",
-        ),
         (("resnet50",), "resnet50: cannot be pruned: a ResNet, which has no adapter"),
-        (
-            ("vit_base_patch16_xp_224",),
-            "cannot be pruned: block 1 with the layout ParallelScalingBlock",
-        ),
         (
             (
                 "vit_small_patch16_dinov3",

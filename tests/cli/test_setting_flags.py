@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from exporter.cli.parser import GROUPS
 from exporter.cli.setting_flags import add_flags, from_flags
 from exporter.core.base.errors import RecipeError
-from exporter.core.base.settings import Settings, fields_of, from_table
+from exporter.core.base.settings import Settings, fields_of
 from exporter.core.base.vocabulary import Layout
 from exporter.core.schedule.prune import Prune
 from tests.core.base.every import every_settings
@@ -57,20 +57,6 @@ def test_wrong_flags_are_refused_in_one_line(
     assert message in str(caught.value)
 
 
-@given(
-    st.floats(0.0, 1.0, exclude_min=True),
-    st.integers(1, 2**31 - 1),
-    st.sampled_from(Layout),
-)
-def test_flags_tables_and_python_agree(rho: float, count: int, layout: Layout) -> None:
-    given_ = Example(rho=rho, count=count, layout=layout)
-    assert (
-        parse("--rho", repr(rho), "--count", str(count), "--layout", layout) == given_
-    )
-    table = {"rho": rho, "count": count, "layout": str(layout)}
-    assert Example(**from_table(Example, table, "r.toml")) == given_
-
-
 def _forms(number: float) -> st.SearchStrategy[str]:
     """How Python and people write a number: .7, 7e-1, +0.7, 1_000."""
     written = {repr(number), f"{number:.17e}", f"{number:.17E}", f"{number:+.17g}"}
@@ -102,20 +88,6 @@ def test_a_number_is_read_as_python_reads_it_however_it_is_written(
     )
     assert (example.anything, example.sweep) == (number, (number, number))
     assert example.named == {"a": number, "b": [number]}
-
-
-@given(
-    st.integers(1, 2**31 - 1).flatmap(
-        lambda n: st.sampled_from(
-            [(n, form.format(n)) for form in ("{:d}", "{:_d}", "+{:d}", " {:d}")]
-        )
-    )
-)
-def test_so_is_an_integer(told: tuple[int, str]) -> None:
-    number, text = told
-    assert parse("--count", text, "--batches", text, "--named", f"a={text}") == Example(
-        count=number, batches=(number,), named={"a": number}
-    )
 
 
 @pytest.mark.parametrize(
