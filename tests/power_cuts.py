@@ -1,6 +1,6 @@
 """Training that is cut in the middle."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 import pytest
@@ -26,3 +26,11 @@ def cut_after(epochs: int) -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch, pytest.raises(PowerCutError):
         patch.setattr(RunState, "save", saving)
         yield
+
+
+def none_to_score(
+    _: object, planned: Sequence[object], *__: object
+) -> Iterator[object]:
+    """Stand in for `scored_chunks` where all that it would score was kept."""
+    assert not planned
+    return iter(())

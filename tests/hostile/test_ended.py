@@ -6,7 +6,7 @@ import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -20,6 +20,7 @@ from exporter.core.base.progress import Advance
 from exporter.serve.export_folder import read_models
 from tests.commands import BRIEF, Command, Workplace, succeeded
 from tests.killed import killed
+from tests.power_cuts import none_to_score
 from tests.vits import make_images
 
 PRUNED = ("--rho", "0.5", "--scorer", "intra")
@@ -168,13 +169,6 @@ def test_a_compilation_that_is_killed(
     assert load_calibration(out / "calibration.safetensors").record.images == 12
     refused = star_export("check", out)
     assert (refused.code, "report.json" in refused.error) == (2, True)
-
-    def none_to_score(
-        _: object, planned: Sequence[object], *__: object
-    ) -> Iterator[object]:
-        assert not planned
-        return iter(())
-
     monkeypatch.setattr("exporter.calibration.calibrate.scored_chunks", none_to_score)
     succeeded(star_export(*command))
     assert (out / "calibration.safetensors").read_bytes() == calibration

@@ -4,9 +4,7 @@ import json
 from dataclasses import replace
 from pathlib import Path
 
-import numpy as np
 import pytest
-from PIL import Image
 
 from exporter.core.base.artefact import read_lowered
 from exporter.core.base.progress import CallbackStages
@@ -22,7 +20,7 @@ from exporter.serve.check import check_folder
 from exporter.serve.export_folder import read_checksums
 from tests.commands import recipe_with, report_of
 from tests.folders import write_folder
-from tests.vits import make_vit
+from tests.vits import make_images, make_vit
 
 
 @pytest.fixture
@@ -142,12 +140,10 @@ def test_a_refitted_model(tiny_vit: PrunableViT, tmp_path: Path) -> None:
 
     Images to evaluate on judge: here noise, as are those that are read.
     """
-    images, judges = tmp_path / "images", tmp_path / "judges"
-    for place, count in ((images, 72), (judges, 40)):
-        place.mkdir()
-        for at in range(count):
-            pixels = np.random.default_rng(at).integers(0, 256, (40, 40, 3), np.uint8)
-            Image.fromarray(pixels).save(place / f"{at:02}.png")
+    images, judges = (
+        make_images(tmp_path / name, classes=1, each=count)
+        for name, count in (("images", 72), ("judges", 40))
+    )
     recipe = recipe_with(
         images=images, eval_images=judges, rho=0.5, refit=True, rounds=0, threads=1
     )

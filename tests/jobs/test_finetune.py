@@ -1,6 +1,5 @@
 """Fine-tuning by the API: it writes what was trained, and an interruption changes nothing."""
 
-from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -32,7 +31,7 @@ from exporter.training.pruned_checkpoint import TUNED, read_pruning
 from exporter.training.settings import FinetuneSettings
 from tests.commands import Workplace, recipe_with, tables_of
 from tests.measure.hits import hits
-from tests.power_cuts import PowerCutError, cut_after
+from tests.power_cuts import PowerCutError, cut_after, none_to_score
 from tests.shards import encoded, write_shard
 from tests.vits import make_images, make_model, make_vit
 
@@ -187,13 +186,6 @@ def test_a_run_that_was_cut_ends_with_the_same_bytes(
     with cut_after(after):
         finetune_model(how, QUICK, parted)
     assert not parted.exists()
-
-    def none_to_score(
-        _: object, planned: Sequence[object], *__: object
-    ) -> Iterator[object]:
-        assert not planned
-        return iter(())
-
     monkeypatch.setattr(calibrate, "scored_chunks", none_to_score)
     result = finetune_model(how, QUICK, parted)
     assert whole.read_bytes() == parted.read_bytes()

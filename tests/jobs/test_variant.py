@@ -2,9 +2,7 @@
 
 from pathlib import Path
 
-import numpy as np
 import pytest
-from PIL import Image
 
 from exporter.core.base.errors import ImageError, RecipeError
 from exporter.core.base.vocabulary import Layout, Method
@@ -17,6 +15,7 @@ from exporter.jobs.recipe import Images, Lowering, Recipe
 from exporter.jobs.variant import Variant
 from exporter.models.request import ModelRequest
 from tests.digits import digits
+from tests.vits import make_images
 
 
 def variant_of(vit: PrunableViT, prune: Prune, target: str = "") -> Variant:
@@ -60,12 +59,7 @@ def test_the_layout_of_a_star_is_the_targets_and_shrinking_in_pytorch(
 
 
 def noise_at(place: Path, count: int) -> Path:
-    place.mkdir()
-    generator = np.random.default_rng(0)
-    for at in range(count):
-        pixels = generator.integers(0, 256, (28, 28, 3), np.uint8)
-        Image.fromarray(pixels).save(place / f"{at:03}.png")
-    return place
+    return make_images(place, classes=1, each=count, side=28)
 
 
 def digits_network(images: Path, eval_images: Path | None = None) -> Network:
