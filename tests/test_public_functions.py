@@ -157,8 +157,8 @@ def test_a_path_is_text_or_a_path(
     assert exporter.check(world.pruned, file, folder).passed
     settings = exporter.CalibrationSettings(max_images=4)
     out = tmp_path / "c.safetensors"
-    exporter.calibrate(world.vit, folder, settings, out=kind(out))
-    assert out.is_file()
+    made = exporter.calibrate(world.vit, folder, settings, out=kind(out))
+    assert (made.record.images, out.is_file()) == (4, True)
     (alone,) = exporter.models_at(file, exporter.RunSettings())
     for images in (folder, [folder]):
         result, _ = exporter.evaluate([alone], images)
