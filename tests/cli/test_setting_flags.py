@@ -18,12 +18,14 @@ from tests.core.base.example import Example, parse
 
 
 def test_flags_are_read_as_the_types_of_their_fields() -> None:
-    line = "--rho 0.7 --count 4 --batches 1,8 --pair 0.25 2 --layout padded --place x"
+    line = (
+        "--rho 0.7 --count 1_000 --batches 1,8 --pair 0.25 2 --layout padded --place x"
+    )
     more = "--named a=1 b=c d=(1,2) --really --word b"
     example = parse(*line.split(), *more.split())
     assert example == Example(
         rho=0.7,
-        count=4,
+        count=1000,
         batches=(1, 8),
         pair=(0.25, 2.0),
         layout=Layout.PADDED,
