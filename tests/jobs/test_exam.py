@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from exporter.core.base.errors import ImageError
+from exporter.core.base.errors import ImageError, RecipeError
 from exporter.core.base.progress import SILENT
 from exporter.data.images import list_images
 from exporter.jobs import exam
@@ -23,6 +23,8 @@ from tests.vits import make_images, make_vit
 
 def test_an_exam_needs_images_of_its_own(image_folder: Path) -> None:
     two, seven = (make_vit(num_classes=count).spec for count in (2, 7))
+    with pytest.raises(RecipeError, match="--eval-images"):
+        Exam(Images(images=image_folder), two, SILENT)
     assert Exam(Images(eval_images=image_folder), two, SILENT).source.class_names == {
         0: "class_0",
         1: "class_1",
