@@ -105,6 +105,16 @@ def test_a_folder_its_pixels_and_its_normalised_images_calibrate_alike(
     assert all(np.array_equal(each.acs, made[0].acs) for each in made)
 
 
+def test_of_a_loader_the_first_images_calibrate() -> None:
+    vit = make_vit()
+    images = random_images(vit, 5)
+    loader = DataLoader(TensorDataset(images), batch_size=2)
+    of_loader = exporter.calibrate(vit, loader, replace(ACS_ALONE, max_images=3))
+    of_first = exporter.calibrate(vit, images[:3], ACS_ALONE)
+    assert of_loader.record.images == 3
+    assert np.array_equal(of_loader.acs, of_first.acs)
+
+
 def test_models_by_name_by_request_and_as_they_are() -> None:
     vit = exporter.load_model("digits_vit")
     assert vit.spec.name == "digits_vit"
