@@ -3,6 +3,7 @@
 import math
 from collections.abc import Iterator
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -104,16 +105,21 @@ def test_a_dense_model_has_no_variants() -> None:
         compared(family)
 
 
-def test_pairs_are_judged_by_the_tolerance_of_cosines() -> None:
-    family = disturbed()
-    assert family.tracing is not None
-    for pairs, tolerance, names in (
-        (True, replace(FP32, merge_gap=100.0), set[str]()),
-        (True, replace(FP32, flip_margin=100.0), {"kept_sets"}),
-        (False, replace(FP32, flip_margin=100.0), set()),
-    ):
-        report = compared(family, tolerance=tolerance, pairs=pairs)
-        assert {*failing(report)} & {"kept_sets"} == names
+@pytest.mark.parametrize(
+    ("own", "how"),
+    [
+        ("flip_margin", {}),
+        ("flip_mass", {"masses": {2: 0.9, 4: 0.9}}),
+        ("merge_gap", {"pairs": True}),
+    ],
+)
+def test_kept_sets_are_judged_by_the_tolerance_of_the_method(
+    own: str, how: dict[str, Any]
+) -> None:
+    for name in ("flip_margin", "flip_mass", "merge_gap"):
+        wide = replace(FP32, **{name: 100.0})
+        report = compared(disturbed(), tolerance=wide, **how)
+        assert ("kept_sets" in failing(report)) == (name != own)
 
 
 def infos(runner: NumpyRunner | None, side: str) -> dict[str, TensorInfo]:
