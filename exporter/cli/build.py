@@ -65,8 +65,7 @@ def _build(arguments: argparse.Namespace) -> int:
     from exporter.serve.build import build_folder
 
     settings = from_flags(BuildSettings, arguments)
-    stages = arguments.stages
-    built = build_folder(arguments.folder, settings, stages)
+    built = build_folder(arguments.folder, settings, arguments.stages)
     show(arguments, built, lambda: _print(built))
     return int(any(engine.broken for engine in built))
 

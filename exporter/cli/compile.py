@@ -23,9 +23,7 @@ from exporter.cli.flags import (
     recipe_of,
     show_dry_run,
 )
-from exporter.cli.output import (
-    show,
-)
+from exporter.cli.output import show
 from exporter.cli.setting_flags import add_flags
 from exporter.core.base.errors import RecipeError
 from exporter.core.base.vocabulary import Method

@@ -15,7 +15,7 @@ from exporter.core import compiler
 from exporter.core.base.artefact import Artefact, artefact_of
 from exporter.core.base.files import PathLike
 from exporter.core.base.large_onnx import save_onnx
-from exporter.core.base.records import Gain, Schedule
+from exporter.core.base.records import Schedule
 from exporter.core.base.targets import Target
 from exporter.core.base.tensor_names import Array
 from exporter.core.base.vocabulary import InputKind, Layout
@@ -28,6 +28,7 @@ from exporter.engines.choice import on_this_cpu
 from exporter.jobs.network import Network, needs_of
 from exporter.jobs.predicting import EvalModel, lowered_model, reference_model
 from exporter.jobs.recipe import Lowering
+from exporter.measure.loss import Gain
 from exporter.training.refit import refit, runs_to_refit
 
 logger = logging.getLogger(__name__)

@@ -145,6 +145,26 @@ class Tuned:
         return (self, *(() if self.earlier is None else self.earlier.every))
 
 
+@dataclass(frozen=True)
+class Gain:
+    """What a change gains on `held_out` images, without labels, after it was made from `read` others.
+
+    `divergence` (`training.divergence`) is the mean without the change, `gain` by how much it is lower with
+    it, `interval` the 95 % interval of that. Above 0 is better.
+    """
+
+    divergence: float
+    gain: float
+    interval: Interval
+    read: int
+    held_out: int
+
+    @property
+    def shown(self) -> bool:
+        """Whether the interval lies above 0."""
+        return self.interval[0] > 0.0
+
+
 # Half of the loss.
 GOAL = 0.5
 CONFIDENCE = 0.95  # of a one-sided limit

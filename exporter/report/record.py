@@ -3,11 +3,11 @@
 from dataclasses import dataclass, field
 
 from exporter.core.base.machine import Hardware
-from exporter.core.base.records import Gain, ModelSpec, Pair, Schedule
+from exporter.core.base.records import ModelSpec, Pair, Schedule
 from exporter.core.schedule.macs import PatchUse
 from exporter.core.verify.record import ParityReport
 from exporter.measure.benchmark import TradeOff
-from exporter.measure.loss import Tuned
+from exporter.measure.loss import Gain, Tuned
 from exporter.measure.quality import Quality
 from exporter.measure.speed import Speed
 from exporter.report.examples import Example

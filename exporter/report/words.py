@@ -7,13 +7,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from exporter.core.base.intervals import Interval
-from exporter.core.base.records import Gain, Preprocessing
+from exporter.core.base.records import Preprocessing
 from exporter.core.base.targets import target_named
 from exporter.core.base.vocabulary import Precision
 from exporter.measure.batch_sweep import AtBatch
 from exporter.measure.benchmark import Ratio
 from exporter.measure.likeness import Agreement, Deviation, Deviations
-from exporter.measure.loss import PairResult, Tuned
+from exporter.measure.loss import Gain, PairResult, Tuned
 from exporter.report.record import Report
 
 # Numbers of a head that are listed, those that moved most; JSON has all.

@@ -16,10 +16,11 @@ from torch.nn.functional import logsigmoid
 from exporter.core import compiler
 from exporter.core.base.errors import ScheduleError
 from exporter.core.base.intervals import mean_interval
-from exporter.core.base.records import Gain, Output
+from exporter.core.base.records import Output
 from exporter.core.base.vocabulary import OutputKind
 from exporter.core.prune.pruned_vit import PrunedViT
 from exporter.core.vit.protocol import PrunableViT
+from exporter.measure.loss import Gain
 
 # Values that are the same for all images have no deviation to measure by.
 LEAST_SPREAD = 1e-12

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from exporter.core.base.errors import ScheduleError
-from exporter.core.base.records import Gain, ModelSpec
+from exporter.core.base.records import ModelSpec
 from exporter.core.prune.pruned_vit import PrunedViT
 from exporter.core.prune.tokens import Grid
 from exporter.core.vit.protocol import (
@@ -27,6 +27,7 @@ from exporter.core.vit.protocol import (
     attend,
     project,
 )
+from exporter.measure.loss import Gain
 from exporter.training.divergence import Judges, gain_of
 
 # The penalty on a change of a weight, as a multiple of the mean square of what the weights multiply.

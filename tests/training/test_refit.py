@@ -8,7 +8,6 @@ import torch
 from torch import Tensor, nn
 
 from exporter.core.base.errors import RecipeError, ScheduleError
-from exporter.core.base.records import Gain
 from exporter.core.base.vocabulary import Method
 from exporter.core.prune.pruned_vit import PrunedViT
 from exporter.core.prune.tokens import Grid
@@ -17,6 +16,7 @@ from exporter.core.schedule.policy import resolve
 from exporter.core.schedule.prune import Prune
 from exporter.core.vit.protocol import PrunableViT, weights_sha256
 from exporter.data.spread import set_apart
+from exporter.measure.loss import Gain
 from exporter.models.registry import adapt
 from exporter.report import words
 from exporter.training import divergence

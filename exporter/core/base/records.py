@@ -290,23 +290,3 @@ class Pair(Generic[T]):
 
     dense: T
     pruned: T
-
-
-@dataclass(frozen=True)
-class Gain:
-    """What a change gains on `held_out` images, without labels, after it was made from `read` others.
-
-    `divergence` (`training.divergence`) is the mean without the change, `gain` by how much it is lower with
-    it, `interval` the 95 % interval of that. Above 0 is better.
-    """
-
-    divergence: float
-    gain: float
-    interval: tuple[float, float]
-    read: int
-    held_out: int
-
-    @property
-    def shown(self) -> bool:
-        """Whether the interval lies above 0."""
-        return self.interval[0] > 0.0

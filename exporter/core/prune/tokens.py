@@ -216,9 +216,14 @@ class Grid(Tokens):
     weighs_keys: bool = False
 
     @property
+    def key_sizes(self) -> Tensor | None:
+        """How many times each token counts as a key, [b, prefix + n]; None where each counts once."""
+        return self.sizes if self.weighs_keys else None
+
+    @property
     def key_bias(self) -> Tensor | None:
         """What is added to the logits of each key, [b, prefix + n]; None for nothing."""
-        return self.sizes.log() if self.weighs_keys and self.sizes is not None else None
+        return None if self.key_sizes is None else self.key_sizes.log()
 
     def in_order(self, order: Int[Tensor, " n"]) -> "Grid":
         """Return all patches in another order, none of which has merged."""
@@ -236,7 +241,7 @@ class Grid(Tokens):
 
     @override
     def through(self, block: BlockParts) -> Tokens:
-        if self.live is None and not (self.weighs_keys and self.sizes is not None):
+        if self.live is None and self.key_sizes is None:
             return replace(self, values=whole_block(block, self.values, self.positions))
         return super().through(block)
 
